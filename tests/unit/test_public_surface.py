@@ -61,6 +61,7 @@ SURFACE: dict[str, list[str]] = {
         "Directory",
         "DirectoryWatch",
         "Host",
+        "IommuGroup",
         "LastKnown",
         "LinkEvent",
         "LinkWatch",

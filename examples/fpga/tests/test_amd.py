@@ -77,6 +77,7 @@ def test_functions_are_told_by_their_files_and_not_by_their_numbers(sysfs_tree: 
 
     assert device.resource == "amd.com/xilinx_aws-vu9p-f1_shell-v04261818_201920_2-0"
     assert (device.unit, _nodes(device)) == ("0000:00:05.0", ["/dev/dri/renderD128"])
+    assert device.identity == user
 
 
 def test_functions_with_one_serial_number_are_one_card(sysfs_tree: SysfsTree) -> None:
@@ -91,7 +92,7 @@ def test_functions_with_one_serial_number_are_one_card(sysfs_tree: SysfsTree) ->
         "amd.com/ama_u30",
         ["/dev/dri/renderD128", "/dev/dri/renderD129"],
     )
-    assert second.id == "card-S2"
+    assert (second.id, second.identity) == ("card-S2", "card-S2")
     by_function = Fpga(sysfs_tree.host, card_unit="function", shell_names="exact").discover()
     assert [(device.id, device.resource, device.unit) for device in by_function] == [
         ("0000:3b:00.1", f"amd.com/{TWINS}-1601910525", "card-S1"),

@@ -49,6 +49,7 @@ def test_every_port_is_a_device_of_the_resource_of_its_accelerator(node: SysfsTr
         (f"{SECOND}-port0", ONE_PORT, SECOND, (1,), ["/dev/dfl-port.2"]),
     ]
     assert all(device.health.is_healthy for device in devices)
+    assert all(device.identity.endswith(f"/{device.unit}") for device in devices)
     assert all(len(resource.partition("/")[2]) <= 63 for resource in (TWO_PORTS, ONE_PORT, REGION))
 
 
@@ -57,6 +58,7 @@ def test_a_region_is_a_whole_board(node: SysfsTree, mode: Mode, more: list[str])
     first, second = Fpga(node.host, mode=mode).discover()
 
     assert (first.id, first.resource, first.numa_nodes) == (FIRST, REGION, (0,))
+    assert first.identity == node.host.resolve(f"/sys/bus/pci/devices/{FIRST}")
     assert _nodes(first) == ["/dev/dfl-port.0", "/dev/dfl-port.1", *more]
     assert (second.id, second.numa_nodes) == (SECOND, (1,))
     annotations = {"com.intel.fpga.mode": "fpga.intel.com/region"} if mode == "region" else {}

@@ -119,7 +119,7 @@ def test_what_is_no_device_is_unhealthy_and_says_what_it_is(tree: Tree, backend:
     assert str(device.health) == "Unhealthy (/dev/widget0 is a file, not a device node)"
 
     (device,) = backend(_config("{path: /dev/gadget0}")).discover()
-    assert str(device.health) == "Unhealthy (/dev/gadget0 is a directory, not a device node)"
+    assert str(device.health) == "Unhealthy (/dev/gadget0 is a directory without device nodes)"
     # A wildcard means nodes, so a directory beside them is none of its business.
     assert backend(_config("{path: /dev/gadget*}")).discover() == []
 
@@ -149,11 +149,106 @@ def test_the_same_node_in_two_resources_has_two_ids(tree: Tree, backend: Make) -
 
     devices = backend(
         "resources: [{name: a.io/one, groups: [{paths: [{path: /dev/kvm}]}]},"
-        " {name: a.io/two, groups: [{paths: [{path: /dev/kvm}]}]}]"
+        " {name: a.io/two, groups: [{paths: [{path: /dev/kvm, shared: true}]}]}]"
     ).discover()
 
     assert [device.id for device in devices] == ["one-kvm", "two-kvm"]
+    assert all(device.health.is_healthy for device in devices)
     assert {device.unit for device in devices} == {"kvm"}
+
+
+def test_a_directory_as_a_device_was_unhealthy(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/snd/controlC0", "/dev/snd/sub/seq", "/dev/snd0")
+    made = backend(_config("{path: /dev/snd}", group="count: 2"))
+
+    first, second = made.discover()
+
+    assert first.health.is_healthy
+    assert first.edits == second.edits
+    assert [node.container_path for node in first.edits.device_nodes] == ["/dev/snd/controlC0", "/dev/snd/sub/seq"]
+    (elsewhere,) = backend(_config("{path: /dev/snd, mountPath: /audio/}")).discover()
+    assert [(node.host_path, node.container_path) for node in elsewhere.edits.device_nodes] == [
+        ("/dev/snd/controlC0", "/audio/snd/controlC0"),
+        ("/dev/snd/sub/seq", "/audio/snd/sub/seq"),
+    ]
+
+
+def test_a_mount_path_with_a_slash_at_its_end_was_one_path_for_all(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/ttyUSB0", "/dev/ttyUSB1")
+    devices = backend(_config("{path: /dev/ttyUSB*, mountPath: /dev/serial/}")).discover()
+    assert [node.container_path for device in devices for node in device.edits.device_nodes] == [
+        "/dev/serial/ttyUSB0",
+        "/dev/serial/ttyUSB1",
+    ]
+
+
+def test_a_group_of_optional_members_is_a_device_while_one_is_there(tree: Tree, backend: Make) -> None:
+    made = backend(
+        _config(
+            "{path: /dev/ttyS0, optional: true}", "{path: /dev/ttyUSB0, optional: true}", group="env: {PORT: '{path}'}"
+        )
+    )
+    assert made.discover() == []
+    seen: list[tuple[str, str, list[str]]] = []
+    for change in (tree.node, tree.node, tree.remove):
+        change("/dev/ttyS0" if seen else "/dev/ttyUSB0")
+        (device,) = made.discover()
+        assert device.health.is_healthy
+        seen.append((device.id, device.edits.env["PORT"], [node.host_path for node in device.edits.device_nodes]))
+    name = "widget-ttyS0+ttyUSB0"
+    assert seen == [
+        (name, "/dev/ttyUSB0", ["/dev/ttyUSB0"]),
+        (name, "/dev/ttyS0", ["/dev/ttyS0", "/dev/ttyUSB0"]),
+        (name, "/dev/ttyUSB0", ["/dev/ttyUSB0"]),
+    ]
+
+
+def test_two_devices_were_given_one_node_that_each_has_for_itself(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/ttyUSB0", "/dev/ttyUSB1")
+    tree.link("/dev/serial/by-id/modem", "../../ttyUSB0")
+    text = (
+        "resources: [{name: a.io/modem, groups: [{id: '{name}', paths: [{path: /dev/serial/by-id/*}]}]},"
+        " {name: a.io/any, groups: [{paths: [{path: /dev/ttyUSB*}]}]}]"
+    )
+
+    first, second, third = backend(text).discover()
+
+    assert first.health.is_healthy
+    assert str(second.health) == (
+        "Unhealthy (/dev/ttyUSB0 is a node of 'modem' of a.io/modem and of 'any-ttyUSB0' of a.io/any, and only the first "
+        "is given out; write shared: true beside the second, or leave the node out of one)"
+    )
+    assert third.health.is_healthy
+    for allowed in (text.replace("by-id/*", "by-id/*, shared: true"), text.replace("{paths", "{count: 2, paths")):
+        assert all(device.health.is_healthy for device in backend(allowed).discover())
+
+
+def test_a_group_that_vfio_does_not_open_was_healthy(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/vfio/17")
+    made = backend(_config(r"{regex: '/dev/vfio/\d+'}"))
+    for address in ("0000:3b:00.0", "0000:3b:00.1"):
+        tree.directory(f"/sys/devices/pci0000:3b/{address}")
+        tree.link(f"/sys/devices/pci0000:3b/{address}/iommu_group", "../../../kernel/iommu_groups/17")
+        tree.link(f"/sys/bus/pci/devices/{address}", f"../../../devices/pci0000:3b/{address}")
+    assert made.discover()[0].health.is_healthy
+    tree.link("/sys/devices/pci0000:3b/0000:3b:00.1/driver", "../../../bus/pci/drivers/nvme")
+    assert "0000:3b:00.1 is bound to nvme" in str(made.discover()[0].health)
+
+
+def test_a_device_of_a_mere_number_did_not_say_what_stays(tree: Tree, backend: Make) -> None:
+    card = "/sys/devices/pci0000:00/0000:00:1f.3"
+    tree.node("/dev/widget0", number=(240, 0))
+    tree.node("/dev/shared", number=(241, 0))
+    for number, place in (("240:0", card), ("241:0", "/sys/devices/pci0000:00/0000:00:02.0")):
+        tree.directory(f"{place}/widget/x")
+        tree.link(f"/sys/dev/char/{number}", f"../..{place.removeprefix('/sys')}/widget/x")
+    tree.link("/dev/by-name/left", "../widget0")
+    made = backend(_config("{path: /dev/widget0}", "{path: /dev/shared, limit: 9}"))
+    if tree.real_nodes:  # stand-ins have no numbers
+        assert [device.identity for device in made.discover()] == [card]
+    (device,) = backend(_config("{path: /dev/by-name/*}")).discover()
+    assert device.identity == ""  # the name stays, and the container is given the link
+    assert device.edits == kdp.ContainerEdits.of_node("/dev/by-name/left")
 
 
 def test_two_devices_with_one_id_leave_the_first_and_one_sentence(

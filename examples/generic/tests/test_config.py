@@ -79,11 +79,26 @@ def _config(member: str = "{path: /dev/x}", group: str = "", resource: str = "",
 """
 
 
+def test_a_file_of_squats_plugin_is_read_as_it_is() -> None:
+    """Its flag's help has these groups; the manifest has them in a container of the same names."""
+    read_ = read(
+        "domain: squat.ai\ndevices: [{name: audio, groups: [{count: 10, paths: [{path: /dev/snd}]}]},"
+        " {name: capture, groups: [{paths: [{path: /dev/snd/controlC1, mountPath: /dev/snd/controlC0},"
+        " {path: /dev/snd/pcmC1D0c, mountPath: /dev/snd/pcmC0D0c}]}]},"
+        " {name: serial, groups: [{paths: [{path: /dev/ttyS0, optional: true}, {path: /dev/ttyUSB0, optional: true}]}]},"
+        " {name: sticks, groups: [{usb: [{vendor: '1209', product: 000F, serial: '00000001'}]}]}]",
+        "f",
+    )
+    assert [resource.name for resource in read_.resources] == [
+        f"squat.ai/{name}" for name in ("audio", "capture", "serial", "sticks")
+    ]
+
+
 GROUP, PATH = "resources[0].groups[0]", "resources[0].groups[0].paths[0]"
 
 TWICE = """resources:
   - {{name: a.io/{0}, joinedEnv: {2}, groups: [{{paths: [{{path: /x}}]}}]}}
-  - {{name: a.io/{1}, joinedEnv: {3}, groups: [{{paths: [{{path: /x}}]}}]}}
+  - {{name: a.io/{1}, joinedEnv: {3}, groups: [{{paths: [{{path: /y}}]}}]}}
 """
 
 WRONG = [
@@ -96,6 +111,11 @@ WRONG = [
         "name twice",
         TWICE.format("x", "x", "{}", "{}"),
         "line 3: resources[1]: 'a.io/x' is there twice; put the groups of both under one name",
+    ),
+    (
+        "one node of two groups",
+        TWICE.format("x", "y", "{}", "{}").replace("path: /y", "path: //x"),
+        "line 3: resources[1].groups[0].paths[0]: //x is a device node of resources[0].groups[0], too, so two containers",
     ),
     (
         "two separators",
@@ -118,6 +138,9 @@ WRONG = [
     ("both", _config("{path: /a, regex: /b}"), f"line 8: {PATH}.regex: stands beside path"),
     ("relative", _config("{path: dev/x}"), f"line 8: {PATH}.path: 'dev/x' must be an absolute path"),
     ("stars", _config("{path: /dev/**/x}"), f"line 8: {PATH}.path: '/dev/**/x' must not have '**'"),
+    ("backslash", _config("{path: '/dev/\\\\*'}"), f"line 8: {PATH}.path: '/dev/\\\\\\\\*' must not have a backslash"),
+    ("two lists", "resources: []\ndevices: []", "line 2: devices: stands beside resources"),
+    ("optional patterns", _config("{path: /x*, optional: true}"), f"line 5: {GROUP}: has no member that makes devices"),
     ("regex", _config("{regex: '/dev/x(\\d'}"), f"line 8: {PATH}.regex: '/dev/x(\\\\d' must be a regular expression"),
     ("type", _config("{path: /x, type: Dev}"), f"line 8: {PATH}.type: 'Dev' must be Device or Mount or Condition"),
     ("flag", _config("{path: /x, optional: yes}"), f"line 8: {PATH}.optional: 'yes' must be true or false"),
@@ -130,6 +153,17 @@ WRONG = [
         "mountPath placeholder",
         _config("{path: /x, mountPath: '/dev/{n}'}"),
         f"line 8: {PATH}.mountPath: '/dev/{{n}}' has the unknown placeholder {{n}}",
+    ),
+    (
+        "absent",
+        _config("{path: /x, absent: true}"),
+        f"line 8: {PATH}.absent: belongs to type Condition, this is a Device",
+    ),
+    (
+        "a capture of its own",
+        "resources: [{name: a.io/x, groups: [{paths: [{regex: '/x(?P<n>.)'},"
+        " {regex: '/y(?P<m>.)', type: Condition, absent: true}]}]}]",
+        "line 1: resources[0].groups[0].paths[1]: names the capture 'm', which /x(?P<n>.) does not name",
     ),
     ("no anchor", _config("{path: /x, limit: 2}"), f"line 5: {GROUP}: has no member that makes devices"),
     (

@@ -179,6 +179,42 @@ def test_a_node_without_it_has_no_devices(tree: Tree) -> None:
         assert Generic(CONFIGS / f"{name}.yaml", tree.host).discover() == [], name
 
 
+def test_a_card_whose_virtual_functions_exist_was_given_out_beside_them(tree: Tree) -> None:
+    for number in range(3):
+        _drm(tree, "i915", f"0000:03:00.{number}", number, 128 + number)
+    _drm(tree, "i915", "0000:83:00.0", 3, 131)
+    tree.link("/sys/devices/pci0000:00/0000:03:00.0/virtfn0", "../0000:03:00.1")
+    made = Generic(CONFIGS / "intel-gpu.yaml", tree.host)
+    assert [device.id for device in made.discover()] == [
+        f"i915-{bdf}" for bdf in ("0000:03:00.1", "0000:03:00.2", "0000:83:00.0")
+    ]
+    tree.remove("/sys/devices/pci0000:00/0000:03:00.0/virtfn0")
+    assert "i915-0000:03:00.0" in [device.id for device in made.discover()]
+
+
+@pytest.mark.parametrize("has_link", [False, True])
+def test_a_stick_that_loads_its_firmware_is_the_same_device(has_link: bool, tree: Tree) -> None:
+    def plug_in(product: tuple[str, str], number: int) -> kdp.Device:
+        _usb_stick(tree, "2-1", *product, number)
+        if has_link:
+            tree.link("/dev/coral/2-1", f"../bus/usb/002/{number:03}")
+        (device,) = made.discover()
+        return device
+
+    made = Generic(CONFIGS / "tpu.yaml", tree.host)
+    before = plug_in(("1a6e", "089a"), 5)
+    tree.remove("/dev/bus/usb/002/005", *(["/dev/coral/2-1"] if has_link else []))
+    after = plug_in(("18d1", "9302"), 6)
+
+    assert before.id == after.id == "edge-tpu-usb-2-1"
+    assert before.health.is_healthy
+    assert after.health.is_healthy
+    assert before.identity == after.identity
+    assert [(mount.host_path, mount.read_only) for mount in after.edits.mounts] == [("/dev/bus/usb", True)]
+    # A link is what the container is started with again; a number is another one.
+    assert (before.edits == after.edits) is has_link
+
+
 def test_a_gpu_knows_its_memory_node(tree: Tree) -> None:
     if not tree.real_nodes:
         pytest.skip("a node with a number of its own needs the right to make it (CAP_MKNOD)")

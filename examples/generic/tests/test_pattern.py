@@ -23,6 +23,7 @@ def test_a_shell_pattern_finds_2_before_10_and_no_hidden_file(tree: Tree) -> Non
 
     assert _paths(Pattern.shell("/dev/video*"), tree) == ["/dev/video0", "/dev/video2", "/dev/video10"]
     assert _paths(Pattern.shell("/dev/video[0-2]"), tree) == ["/dev/video0", "/dev/video2"]
+    assert _paths(Pattern.shell("/dev/video[^2]"), tree) == ["/dev/video0"]
     assert _paths(Pattern.shell("/dev/video?"), tree) == ["/dev/video0", "/dev/video2"]
     assert _paths(Pattern.shell("/dev/*"), tree) == ["/dev/video0", "/dev/video2", "/dev/video10"]
 

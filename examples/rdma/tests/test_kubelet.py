@@ -53,7 +53,7 @@ async def test_a_pod_gets_its_adapter(node: SysfsTree, kubelet: SimulatedKubelet
         }
         pod = await kubelet.admit(Pod.asking({"rdma/hca": 4}))
         reply = pod.reply("main")
-        assert reply.envs == {"RDMA_DEVICES": "mlx5_0,mlx5_1"}
+        assert reply.envs == {"RDMA_DEVICES": "mlx5_0,mlx5_1", "RDMA_DEVICES_RDMA_HCA": "mlx5_0,mlx5_1"}
         nodes = [held.container_path.removeprefix("/dev/infiniband/") for held in reply.devices]
         assert sorted(nodes) == [
             *("issm0", "issm1", "issm2", "rdma_cm", "umad0", "umad1", "umad2", "uverbs0", "uverbs1"),

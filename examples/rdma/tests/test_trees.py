@@ -28,8 +28,8 @@ def test_soft_roce(name: str) -> None:
     assert first.attributes["interfaces"] == "eth0"
     assert first.attributes["linkLayer"] == "Ethernet"
     assert "pciAddress" not in first.attributes
-    assert first.unit == "505400fffe123456"
-    assert first.edits.env == {"RDMA_DEVICES": "rxe0"}
+    assert first.unit == first.identity == "505400fffe123456"
+    assert first.edits.env == dict.fromkeys(("RDMA_DEVICES_RDMA_HCA", "RDMA_DEVICES"), "rxe0")
     # 6.12 has no issm for RoCE: what is not there is not missing.
     issm = ["infiniband/issm0"] if name == "rxe-6.1-active" else []
     expected = ["infiniband/rdma_cm", "infiniband/umad0", "infiniband/uverbs0", *issm]
@@ -59,7 +59,7 @@ def test_soft_roce_half_way_through_an_unplug_says_active_and_is_not() -> None:
     assert nodes_of(device) == ["infiniband/rdma_cm"]
     (slot,) = Rdma(host, rdma_hca_max=1).discover()
     assert slot.health.reason == device.health.reason
-    assert slot.edits.env == {"RDMA_DEVICES": ""}
+    assert slot.edits.env == dict.fromkeys(("RDMA_DEVICES_RDMA_HCA_SHARED_DEVICES", "RDMA_DEVICES"), "")
 
 
 def test_infiniband(node: SysfsTree) -> None:

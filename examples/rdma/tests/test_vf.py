@@ -42,6 +42,7 @@ def test_without_a_file_all_functions_with_rdma_are_one_resource(node: SysfsTree
         *("infiniband/uverbs3", "infiniband/issm4", "infiniband/umad4", "infiniband/rdma_cm"),
     ]
     assert devices[OWN].numa_nodes == (1,)
+    assert devices[OWN].identity == f"/sys/devices/pci0000:d8/{OWN}"
     assert dict(devices[OWN].attributes) == {
         "driver": "mlx5_core",
         "vendor": "15b3",
@@ -105,6 +106,37 @@ def test_the_variables_are_those_of_the_go_plugin(node: SysfsTree, write_config:
         },
     }
     assert nodes_of(devices[PASSED]) == ["vfio/vfio", "vfio/77"]
+
+
+def test_two_functions_of_one_iommu_group_were_two_devices_with_one_node(
+    node: SysfsTree, write_config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Node(node)
+    for number, address in ((3, "0000:d8:00.6"), (4, "0000:d8:00.5")):
+        made.vf("0000:d8:00.0", number, address, numa=1, driver="vfio-pci", iommu_group=78)
+    node.stand_in("/dev/vfio/78", major=240, minor=1)
+    backend = _backend(node, write_config, {"drivers": ["vfio-pci"]})
+
+    devices = found(backend)
+
+    assert {id_: nodes_of(device) for id_, device in devices.items()} == {
+        PASSED: ["vfio/vfio", "vfio/77"],
+        "0000:d8:00.5": ["vfio/vfio", "vfio/78"],
+    }
+    assert devices["0000:d8:00.5"].attributes["groupMembers"] == "0000:d8:00.6"
+    assert caplog.messages == [
+        "intel.com/vf: 0000:d8:00.6 is in IOMMU group 78 with 0000:d8:00.5, which a container gets as a whole, so the "
+        "group is one device"
+    ]
+
+    made.pci("0000:d8:00.7", numa=1, driver="i40e", iommu_group=78)
+
+    devices = found(backend)
+    assert devices[PASSED].health.is_healthy
+    assert devices["0000:d8:00.5"].health.reason == (
+        "VFIO does not open IOMMU group 78, because 0000:d8:00.7 is bound to i40e; bind all functions of the group to "
+        "vfio-pci"
+    )
 
 
 SELECTED: list[tuple[dict[str, Any], list[str]]] = [
@@ -177,6 +209,41 @@ def test_what_leaves_a_function_out_was_not_told(
     caplog.clear()
     assert Rdma(node.host, mode="vf", device_ids=["1"], drivers=["vfio-pci"]).discover() == []
     assert "left out by device_ids, drivers)" in caplog.messages[0]
+
+
+def test_a_group_without_an_iommu_was_not_recognized_in_a_pod(node: SysfsTree, write_config: Write) -> None:
+    """The group says it in /sys/kernel, which pods do not have; its device node says it, too."""
+    node.stand_in("/dev/vfio/noiommu-77", major=240, minor=0)
+    (device,) = _backend(node, write_config, {"drivers": ["vfio-pci"]}).discover()
+    assert [(held.host_path, held.container_path) for held in device.edits.device_nodes[1:]] == [
+        ("/dev/vfio/noiommu-77", "/dev/vfio/77")
+    ]
+
+
+def test_functions_that_a_guest_was_given_were_not_there(
+    sysfs_tree: SysfsTree, write_config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a guest they have no physfn, and look like plain cards."""
+    guest = Node(sysfs_tree)
+    guest.pci("0000:00:03.0", numa=0, driver="virtio-pci")
+    used = guest.pci("0000:00:04.0", numa=0)
+    guest.net(used, "eth1")
+    guest.hca("mlx5_0", used, guid=GUID(1), ports=[{"link_layer": "Ethernet", **DOWN}])
+
+    assert Rdma(sysfs_tree.host, mode="vf").discover() == []
+    assert caplog.messages == [
+        "rdma/vf: no virtual function is selected; there are functions without a physical one, as in a guest: "
+        "0000:00:04.0 (15b3:101b, mlx5_core, of eth1/0000:00:04.0; left out by having no physical function), "
+        "0000:00:03.0 (15b3:101b, virtio-pci, of 0000:00:03.0; left out by is_rdma=true); name those that containers may "
+        "have by pciAddresses in a file for the option config"
+    ]
+    named = found(_backend(sysfs_tree, write_config, {"pciAddresses": ["0000:00:04.0"], "isRdma": True}))
+    assert {id_: device.health.is_healthy for id_, device in named.items()} == {"0000:00:04.0": True}
+    assert "infiniband/uverbs0" in nodes_of(named["0000:00:04.0"])
+
+    guest.pci("0000:00:05.0", numa=0, driver="vfio-pci", iommu_group=5)
+    sysfs_tree.stand_in("/dev/vfio/5", major=240, minor=0)
+    assert list(found(_backend(sysfs_tree, write_config, {"pfNames": []}))) == ["0000:00:05.0"]
 
 
 def test_a_resource_whose_functions_another_has_was_told_that_there_are_none(
@@ -297,6 +364,7 @@ def test_what_a_container_gets_of_a_subfunction(subfunctions: SysfsTree, write_c
     assert device.numa_nodes == (1,)
     assert nodes_of(device) == [f"infiniband/{name}" for name in ("uverbs5", "issm6", "umad6", "rdma_cm")]
     told = {name: device.attributes[name] for name in ("auxType", "number", "parent", "netdev", "adapters")}
+    assert device.identity == f"/sys/devices/pci0000:d8/{PARENT} subfunction 87"
     assert told == {"auxType": "sf", "number": 87, "parent": PARENT, "netdev": "sf87", "adapters": "mlx5_5"}
     addresses, info = _told(backend, [device])
     assert addresses == "mlx5_core.sf.2"

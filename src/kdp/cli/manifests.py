@@ -228,7 +228,6 @@ def _deployment(
         needs=needs,
         nodes=() if is_controller else nodes or (),  # they are where the devices are used
         takes_host=invocation.takes_host,
-        keeps_state=any(is_overridden(backend, hook) for hook in ("allocate", "prepare_container", "released")),
         in_container=in_container,
         probing=probing,
         files=files,

@@ -5,6 +5,7 @@ It does not know Kubernetes.
 * `Host` is the node's file system: everything begins there. `NodeFiles` is the part of it that a `Directory` has.
 * `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why
   there is none. `PciFunction` (with `PciLink`) and `NetInterface` are directories that know their attributes.
+* `IommuGroup` is the functions that VFIO hands out together, and whether it does.
 * `LastKnown` keeps what attributes said, so that one that fails for once renames no device.
 * `attributes_of` makes attributes of a `kdp.Device` of what was read.
 * `UeventWatch` waits for the kernel's word of devices (`Uevent`), `LinkWatch` for that of network interfaces
@@ -30,6 +31,7 @@ with lazy_imports(globals()):
     from .events.uevents import Uevent as Uevent
     from .events.uevents import UeventWatch as UeventWatch
     from .host import Host as Host
+    from .iommu import IommuGroup as IommuGroup
     from .lastknown import LastKnown as LastKnown
     from .pci import PciLink as PciLink
     from .readings import Reading as Reading

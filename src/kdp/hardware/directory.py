@@ -8,11 +8,14 @@ holds a path and no values: each reader reads anew, and one of a device that is 
 
 from __future__ import annotations
 
+import logging
 import posixpath
+from functools import cache
 from typing import TYPE_CHECKING, Literal, Protocol, final
 
 import attrs
 
+from ..model.devices import MAX_NUMA_NODE
 from . import readings
 from .pci import PciLink, function_path
 from .resolving import Below
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     import os
 
     from .readings import Reading
+
+logger = logging.getLogger(__name__)
 
 TOP = "/sys/devices"
 
@@ -232,9 +237,38 @@ class Directory:
         return _pci_function(self, links=4)
 
     @property
+    def numa_node(self) -> int | None:
+        """The memory node that it names itself; None: unknown. Node 0 is a node.
+
+        Unknown is what the file ``numa_node`` says with -1, a number that the topology manager's masks have no bit for,
+        and a node that is not online: firmware may name one that the machine has not, and a kubelet with the policy
+        single-numa-node would admit no pod with the device.
+        """
+        node = self.integer("numa_node").value
+        if node is None or not 0 <= node <= MAX_NUMA_NODE:
+            return None
+        online = self.host.directory("/sys/devices/system/node").numbers("online").value
+        if online is None or node in online:
+            return node
+        _say_offline(self.path, node, online)
+        return None
+
+    @property
     def numa_nodes(self) -> tuple[int, ...]:
         """The memory nodes that it is near to; see `Host.numa_nodes`."""
         return self.host.numa_nodes_of(self)
+
+
+@cache
+def _say_offline(path: str, node: int, online: tuple[int, ...]) -> None:
+    """Say it once: the firmware does not change its mind."""
+    logger.warning(
+        "%s/numa_node is %s, and that NUMA node is not online (online: %s): the kubelet is told no NUMA node of this device; "
+        "look for an update of the machine's firmware",
+        path,
+        node,
+        ", ".join(map(str, online)),
+    )
 
 
 def parse_number(text: str) -> tuple[int, int]:
@@ -284,12 +318,6 @@ class PciFunction(Directory):
         return self.hexadecimal("revision").value
 
     @property
-    def numa_node(self) -> int | None:
-        """Its memory node; None: unknown (the file says -1, or there is none). Node 0 is a node."""
-        node = self.integer("numa_node").value
-        return node if node is not None and node >= 0 else None
-
-    @property
     def pcie_root(self) -> str | None:
         """The root complex above it, as ``pci0000:3a``: functions below it reach each other without a CPU."""
         root = self.path.removeprefix("/sys/devices/").partition("/")[0]
@@ -327,6 +355,11 @@ class PciFunction(Directory):
         """``/dev/vfio/N`` of its IOMMU group; None: it is in none. It is there while vfio-pci is the driver."""
         group = self.iommu_group
         return None if group is None else f"/dev/vfio/{group}"
+
+    @property
+    def is_vfio(self) -> bool:
+        """Whether its driver hands it to programs through VFIO: vfio-pci, or a vendor's own, as mlx5_vfio_pci."""
+        return "vfio" in (self.driver or "").replace("-", "_").split("_")
 
     @property
     def net_names(self) -> list[str]:

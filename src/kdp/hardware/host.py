@@ -30,6 +30,7 @@ from .resolving import READ_ONLY, Below, open_straight, resolve
 if TYPE_CHECKING:
     from .directory import Directory, NetInterface, PciFunction
     from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
+    from .iommu import IommuGroup
     from .readings import Reading
 
 MAX_BYTES = 1 << 20
@@ -367,6 +368,22 @@ class Host:
         if normal is None or not (found := self.directory(f"{DEVICES}/{normal}")).exists:
             return None
         return PciFunction(self, found.path)
+
+    def iommu_groups(self) -> dict[int, IommuGroup]:
+        """Return the IOMMU groups of the PCI functions by their numbers; empty where the kernel uses no IOMMU."""
+        from .iommu import read_groups
+
+        return read_groups(self)
+
+    def identity(self, host_path: str) -> str:
+        """Return what stays with the hardware behind a device node or a sysfs directory when its number changes.
+
+        It is for ``kdp.Device(identity=...)``: a USB device's serial number or port, the functions of a VFIO group, the
+        path of a PCI function. Empty: nothing certain is known, or the node is named by a link, whose name stays.
+        """
+        from .identity import of_path
+
+        return of_path(self, host_path)
 
     def net_interfaces(self) -> list[NetInterface]:
         """Return the network interfaces of this network namespace, 2 before 10."""

@@ -11,15 +11,14 @@ The ways, in this order; the first that knows answers:
    those below it.
 
 Rule: all or none. Where a thing has several parts and one of them is unknown the answer is "unknown": half an answer
-would send the pod to the wrong side. -1 is unknown, node 0 is a node; a number that the topology manager's masks have
-no bit for is unknown, too, and no reason to do without the device.
+would send the pod to the wrong side. What is unknown, `Directory.numa_node` says.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..model.devices import MAX_NUMA_NODE
+from .iommu import read_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,8 +43,7 @@ def of_directory(directory: Directory, seen: frozenset[str] = frozenset()) -> tu
         return ()
     seen |= {directory.path}
     for place in (directory, *directory.parents):
-        node = place.integer("numa_node").value
-        if node is not None and 0 <= node <= MAX_NUMA_NODE:
+        if (node := place.numa_node) is not None:
             return (node,)
     device = directory.child("device")
     return (
@@ -58,8 +56,8 @@ def of_directory(directory: Directory, seen: frozenset[str] = frozenset()) -> tu
 def _of_vfio_group(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
     if not directory.name.isdigit() or not directory.path.startswith("/sys/devices/virtual/vfio/"):
         return ()
-    members = directory.host.directories(f"/sys/kernel/iommu_groups/{directory.name}/devices/*")
-    return _all_or_none(of_directory(member, seen) for member in members)
+    group = read_groups(directory.host).get(int(directory.name))
+    return _all_or_none(of_directory(member, seen) for member in group.members) if group is not None else ()
 
 
 def _of_interfaces(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:

@@ -155,7 +155,6 @@ def deployment_of(
     needs: Needs,
     nodes: Iterable[str] = (),
     takes_host: bool,
-    keeps_state: bool,
     in_container: bool,
     probing: Probing = "http",
     files: Mapping[str, str] | None = None,
@@ -168,9 +167,7 @@ def deployment_of(
 
     The settings in force decide which of the kubelet's directories are needed; options are those that were given, by
     flag. With ``takes_host`` the backend reads the node through `kdp.hardware.Host`, so that the node's directories may
-    be elsewhere than at their own place. With ``keeps_state`` something is saved of allocations: the backend has a hook
-    that may leave some state, or that is told when a pod gives devices back. The state directory is given in any case:
-    a driver of the other mode must find the lock.
+    be elsewhere than at their own place.
     """
     options = dict(options)
     root = Path("/")
@@ -188,7 +185,7 @@ def deployment_of(
     fields: dict[str, str] = {}
     if account is not None:
         fields = {SETTINGS["node_name"].variable: _FIELDS["node_name"]}
-    own = _own(settings, keeps_state=keeps_state, keeps_evictions=account is not None and account.evicts)
+    own = _own(settings, keeps_evictions=account is not None and account.evicts)
     if cluster is not None:
         own = () if cluster.is_controller else _of_driver(settings, cluster.driver)
         fields = {} if cluster.is_controller else {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
@@ -229,7 +226,7 @@ def own_port(name: str) -> int:
     return _OWN_PORTS[zlib.crc32(name.encode()) % len(_OWN_PORTS)]
 
 
-def _own(settings: Settings, *, keeps_state: bool, keeps_evictions: bool) -> Iterable[Folder]:
+def _own(settings: Settings, *, keeps_evictions: bool) -> Iterable[Folder]:
     """Tell what kdp itself needs as a device plugin."""
     paths = settings.paths
     if settings.registration == "watcher":
@@ -246,7 +243,7 @@ def _own(settings: Settings, *, keeps_state: bool, keeps_evictions: bool) -> Ite
     yield from _labels(settings)
     if settings.state_dir is not None:
         lock = "the lock that keeps a DRA driver of the same devices away"
-        kept = ["allocations until they are released"] if keeps_state else []
+        kept = ["allocations until they are released"]
         kept += ["when pods were evicted, for the limit per hour"] if keeps_evictions else []
         why = ", and ".join([*kept, lock])
         yield _same("state", settings.state_dir, why, writable=True, made=True)

@@ -51,6 +51,19 @@ def test_a_number_that_the_topology_manager_has_no_bit_for_is_unknown(gpu: Sysfs
     assert gpu.host.numa_nodes("/dev/dri/renderD128") == (63,)
 
 
+def test_a_node_that_is_not_online_was_told_to_the_kubelet(gpu: SysfsTree, caplog: pytest.LogCaptureFixture) -> None:
+    gpu.write(f"{CARD}/numa_node", 1)
+    gpu.write("/sys/devices/system/node/online", "0,2-3")
+    for _ in range(2):
+        assert gpu.host.numa_nodes("/dev/dri/renderD128") == ()
+    assert caplog.messages == [
+        f"{CARD}/numa_node is 1, and that NUMA node is not online (online: 0, 2, 3): the kubelet is told no NUMA node of "
+        "this device; look for an update of the machine's firmware"
+    ]
+    gpu.write(f"{CARD}/numa_node", 2)
+    assert gpu.host.numa_nodes("/dev/dri/renderD128") == (2,)
+
+
 def test_nodes_outside_sysfs_and_gone_ones_are_unknown(sysfs_tree: SysfsTree) -> None:
     sysfs_tree.stand_in("/dev/nvidia0", major=195, minor=0)
     assert sysfs_tree.host.numa_nodes("/dev/nvidia0") == ()

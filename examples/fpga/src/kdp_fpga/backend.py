@@ -210,6 +210,7 @@ class Fpga(kdp.DeviceBackend):
             numa_nodes=self._near(port.directory),
             edits=_edits([port.node]),
             attributes=kdp.hardware.attributes_of({"accelerator": accelerator, **told}),
+            identity=self.host.identity(port.directory.path),
             handle=port.directory.path,
         )
 
@@ -237,6 +238,7 @@ class Fpga(kdp.DeviceBackend):
             numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
             edits=kdp.ContainerEdits.merge([(board.address, _edits(nodes)), (board.address, self._region_edits)]),
             attributes=kdp.hardware.attributes_of({"ports": len(board.ports), **_function_of(board), **told}),
+            identity=self.host.identity(f"/sys/bus/pci/devices/{board.address}"),
         )
 
     # -- AMD -----------------------------------------------------------------------------------------------------------
@@ -294,6 +296,8 @@ class Fpga(kdp.DeviceBackend):
             numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
             edits=_edits(nodes),
             attributes=kdp.hardware.attributes_of({"shell": shell, "serial": first.serial.value}),
+            # What is called after its serial number stays one card wherever it is, also while one function is reset.
+            identity=first.directory.path if name == first.address else name,
         )
 
     def _faults(self, function: xrt.Function) -> Iterator[str]:

@@ -18,13 +18,15 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 
-from .config import Config, Resource, UsbMember
-from .devices import build
+from .amdgpu import Partitions, read_partitions
+from .config import Config, Group, Resource, UsbMember, is_exclusive_node
+from .devices import build, expanded
 from .match import Pairing
 from .reload import ConfigFile
 from .usb import NODES, UsbDevice, scan
 
 if TYPE_CHECKING:
+    from .match import Bundle
     from .pattern import Found, Part
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,8 @@ class Generic(kdp.DeviceBackend):
         usb: list[UsbDevice] | None = None
         found: dict[str, kdp.Device] = {}
         complaints: set[str] = set()
+        owners: dict[str, str] = {}
+        partitions = read_partitions(self.host)
         now = time.monotonic()
         for resource, pairing in self._pairings:
             members: list[list[Found]] = []
@@ -69,9 +73,9 @@ class Generic(kdp.DeviceBackend):
                     paths = member.pattern.find(self.host)
                     if member.type == "Device" and not member.pattern.is_plain:
                         paths = [path for path in paths if not self._is_directory(path.path)]
-                    members.append(paths)
+                    members.append([path for path in paths if path.path not in partitions.idle])
             for bundle in pairing.bundles(members, now):
-                for device in build(self.host, resource, pairing.group, bundle):
+                for device in self._made(resource, pairing.group, bundle, owners, partitions):
                     first = found.setdefault(device.id, device)
                     if first is not device:
                         complaints.add(
@@ -83,6 +87,25 @@ class Generic(kdp.DeviceBackend):
             logger.error("%s: %s", self._file.path, complaint)
         self._complaints = complaints
         return list(found.values())
+
+    def _made(
+        self, resource: Resource, group: Group, bundle: Bundle, owners: dict[str, str], partitions: Partitions
+    ) -> list[kdp.Device]:
+        """Return the devices of a bundle; a node that an earlier device has for itself makes them unhealthy."""
+        bundle = expanded(self.host, bundle)
+        own = [self._real(found.path) for member, found in bundle.members if is_exclusive_node(member, group.count)]
+        taken = {path: owners[path] for path in own if path in owners}
+        devices = build(self.host, resource, group, bundle, taken, partitions)
+        for path in own:
+            owners.setdefault(path, f"{devices[0].id!r} of {resource.name}")
+        return devices
+
+    def _real(self, path: str) -> str:
+        """Return the path without links: two links may lead to one node."""
+        try:
+            return self.host.resolve(path)
+        except OSError:  # a loop of links
+            return path
 
     def _is_directory(self, path: str) -> bool:
         return self.host.is_directory(path)

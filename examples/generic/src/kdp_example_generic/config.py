@@ -38,24 +38,33 @@ class _Member:
 
     Attributes:
         label: How messages name it.
-        mount_path: Where the container finds it; None: where the node has it.
+        mount_path: Where the container finds it, with its name behind a slash at the end; None: where the node has it.
         permissions: What the container may do, of ``rwm``.
         limit: How many devices of the group may have the same one.
+        shared: Whether devices of other groups may have the same one, too.
         optional: Whether a device is complete without it.
         every: Whether each device gets all that match, not one of them.
+        absent: Whether there is a device only while nothing matches.
     """
 
     label: str
     mount_path: Template | None
     permissions: str
     limit: int
+    shared: bool
     optional: bool
     every: bool
+    absent: bool
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether only one device of the group may have the same one."""
+        return self.limit == 1 and not self.every
 
     @property
     def makes_devices(self) -> bool:
         """Whether each one that is found can be a device of its own."""
-        return self.limit == 1 and not self.optional and not self.every
+        return self.is_exclusive and not self.optional and not self.absent
 
 
 @attrs.frozen(kw_only=True)
@@ -72,6 +81,16 @@ class PathMember(_Member):
     pattern: Pattern
     type: PathType
     read_only: bool
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a device node."""
+        return self.type == "Device"
+
+    @property
+    def is_one_optional(self) -> bool:
+        """Whether it is one path that may be missing, and that the container gets."""
+        return self.pattern.is_plain and self.optional and self.is_exclusive and self.type != "Condition"
 
     @property
     def keys(self) -> frozenset[str]:
@@ -99,6 +118,11 @@ class UsbMember(_Member):
     serial: str | None
 
     @property
+    def is_node(self) -> bool:
+        """Whether it is a device node."""
+        return True
+
+    @property
     def keys(self) -> frozenset[str]:
         """Names of captures that must be equal in members that belong together: none."""
         return frozenset()
@@ -109,6 +133,11 @@ class UsbMember(_Member):
         return _USB
 
 
+def is_exclusive_node(member: PathMember | UsbMember, count: int) -> bool:
+    """Return whether a member is a device node that no device of another group may have, in a group with this count."""
+    return member.is_node and member.is_exclusive and not member.shared and count == 1
+
+
 @attrs.frozen(kw_only=True)
 class Group:
     """How the devices of a resource look: one for each set of matching members, ``count`` times.
@@ -117,6 +146,7 @@ class Group:
         where: The place in the file, for messages.
         members: What each device consists of.
         anchor: The member that makes the devices: as many as are found of it. Index into ``members``.
+        is_any: Whether all members are optional: there is one device while one of them is there.
         id: The device id; None: made of the resource and the anchor's name.
         count: How many containers may have each device.
         env: Environment variables.
@@ -126,6 +156,7 @@ class Group:
     where: str = attrs.field(eq=False)
     members: tuple[PathMember | UsbMember, ...]
     anchor: int
+    is_any: bool
     id: Template | None
     count: int
     env: Mapping[str, Template]
@@ -173,21 +204,27 @@ def read(text: str, file: str) -> Config:
     Raises:
         kdp.ConfigurationError: One sentence: file, line, field, value, rule, valid example.
     """
-    fields = parse(text, file).fields({"domain", "resources"}, "resources: [...]")
+    fields = parse(text, file).fields({"domain", "resources", "devices"}, "resources: [...]")
     domain = None if "domain" not in fields else fields["domain"].text("example.com")
-    if "resources" not in fields:
+    if "devices" in fields and "resources" in fields:
+        raise fields["devices"].error(
+            "stands beside resources, and is the other plugin's name of it; put all under one"
+        )
+    listed = fields.get("resources") or fields.get("devices")
+    if listed is None:
         raise kdp.ConfigurationError(f"{file}: resources: is missing; valid is for example resources: [{{name: ...}}]")
     resources: dict[str, Resource] = {}
     joined: dict[str, str] = {}
-    for item in fields["resources"].items("- name: example.com/serial"):
-        resource = _resource(item, domain, joined)
+    exclusive: dict[str, str] = {}
+    for item in listed.items("- name: example.com/serial"):
+        resource = _resource(item, domain, joined, exclusive)
         if resource.name in resources:
             raise item.error(f"{resource.name!r} is there twice; put the groups of both under one name")
         resources[resource.name] = resource
     return Config(resources=tuple(resources.values()), joined_env=joined)
 
 
-def _resource(item: Item, domain: str | None, joined: dict[str, str]) -> Resource:
+def _resource(item: Item, domain: str | None, joined: dict[str, str], exclusive: dict[str, str]) -> Resource:
     fields = item.fields({"name", "groups", "joinedEnv"}, "{name: example.com/serial, groups: [...]}")
     if "name" not in fields:
         raise item.error("has no name; valid is for example name: example.com/serial")
@@ -202,7 +239,7 @@ def _resource(item: Item, domain: str | None, joined: dict[str, str]) -> Resourc
         raise fields["name"].error(str(error)) from error
     if "groups" not in fields:
         raise item.error("has no groups; valid is for example groups: [{paths: [{path: /dev/ttyUSB*}]}]")
-    groups = tuple(_group(group) for group in fields["groups"].items("- paths: [{path: /dev/ttyUSB*}]"))
+    groups = tuple(_group(group, exclusive) for group in fields["groups"].items("- paths: [{path: /dev/ttyUSB*}]"))
     separators = (
         {key: value.any_text(",") for key, value in fields["joinedEnv"].mapping("{PORTS: ','}").items()}
         if ("joinedEnv" in fields)
@@ -222,7 +259,7 @@ def _resource(item: Item, domain: str | None, joined: dict[str, str]) -> Resourc
     return Resource(name=name, groups=groups)
 
 
-def _group(item: Item) -> Group:
+def _group(item: Item, exclusive: dict[str, str]) -> Group:
     fields = item.fields({"id", "count", "env", "annotations", "paths", "usb"}, "{paths: [{path: /dev/ttyUSB*}]}")
     members: list[PathMember | UsbMember] = []
     if "paths" in fields:
@@ -232,21 +269,40 @@ def _group(item: Item) -> Group:
     if not members:
         raise item.error("has neither paths nor usb; valid is for example paths: [{path: /dev/ttyUSB*}]")
     anchors = [i for i, member in enumerate(members) if member.makes_devices]
+    is_any = not anchors and all(isinstance(member, PathMember) and member.is_one_optional for member in members)
+    if is_any:
+        anchors = [0]
     if not anchors:
         raise item.error(
-            "has no member that makes devices: one must have limit 1 and be neither optional nor all; "
-            "valid is for example {path: /dev/dri/renderD*}"
+            "has no member that makes devices: one must have limit 1 and be neither optional nor all, or all must be "
+            "optional paths without wildcards; valid is for example {path: /dev/dri/renderD*}"
         )
+    for member, place in zip(members, _places(fields), strict=True):
+        if member.absent and (unknown := sorted(member.keys - members[anchors[0]].keys)):
+            raise place.error(
+                f"names the capture {unknown[0]!r}, which {members[anchors[0]].label} does not name, so no device is "
+                "compared by it; leave the capture out"
+            )
     known = _COMMON.union(*(member.captures for member in members))
     for member, place in zip(members, _places(fields), strict=True):
         if member.mount_path is not None:
             _check(place, member.mount_path, known)
+    count = fields["count"].number(MAX_COUNT, "10") if "count" in fields else 1
+    for member, place in zip(members, fields["paths"].items("") if "paths" in fields else (), strict=False):
+        if isinstance(member, PathMember) and member.pattern.is_plain and is_exclusive_node(member, count):
+            first = exclusive.setdefault(member.pattern.plain, item.where)
+            if first != item.where:
+                raise place.error(
+                    f"{member.label} is a device node of {first}, too, so two containers could be given one device; write "
+                    "shared: true beside it, or give the group a count"
+                )
     return Group(
         where=item.where,
         members=tuple(members),
         anchor=anchors[0],
+        is_any=is_any,
         id=_template(fields["id"], "{name}", known) if "id" in fields else None,
-        count=fields["count"].number(MAX_COUNT, "10") if "count" in fields else 1,
+        count=count,
         env=_texts(fields["env"], known, env=True) if "env" in fields else {},
         annotations=_texts(fields["annotations"], known, env=False) if "annotations" in fields else {},
     )
@@ -284,15 +340,20 @@ def _template(item: Item, example: str, known: frozenset[str]) -> Template:
     return template
 
 
-_ANY_MEMBER = frozenset({"mountPath", "permissions", "limit", "optional", "all"})
+_ANY_MEMBER = frozenset({"mountPath", "permissions", "limit", "shared", "optional", "all"})
 
 
 _TYPES: Mapping[str, PathType] = {"Device": "Device", "Mount": "Mount", "Condition": "Condition"}
-_BELONGS_TO = {"permissions": ("Device",), "readOnly": ("Mount",), "mountPath": ("Device", "Mount")}
+_BELONGS_TO = {
+    "permissions": ("Device",),
+    "readOnly": ("Mount",),
+    "mountPath": ("Device", "Mount"),
+    "absent": ("Condition",),
+}
 
 
 def _path(item: Item) -> PathMember:
-    fields = item.fields(_ANY_MEMBER | {"path", "regex", "type", "readOnly"}, "{path: /dev/ttyUSB*}")
+    fields = item.fields(_ANY_MEMBER | {"path", "regex", "type", "readOnly", "absent"}, "{path: /dev/ttyUSB*}")
     if "path" not in fields and "regex" not in fields:
         raise item.error("has neither path nor regex; valid is for example {path: /dev/ttyUSB*}")
     if "path" in fields and "regex" in fields:
@@ -339,14 +400,17 @@ class _Common(TypedDict):
     mount_path: Template | None
     permissions: str
     limit: int
+    shared: bool
     optional: bool
     every: bool
+    absent: bool
 
 
 def _common(fields: Mapping[str, Item], label: str) -> _Common:
     mount_path: Template | None = None
     if "mountPath" in fields:
-        mount_path = Template(fields["mountPath"].text("/dev/{name}"))
+        text = fields["mountPath"].text("/dev/{name}")
+        mount_path = Template(f"{text}{{name}}" if text.endswith("/") else text)
         if not mount_path.text.startswith("/"):
             raise fields["mountPath"].refuse("must be an absolute path in the container", "/dev/{name}")
     permissions = fields["permissions"].text("rw") if "permissions" in fields else "rw"
@@ -359,6 +423,8 @@ def _common(fields: Mapping[str, Item], label: str) -> _Common:
         mount_path=mount_path,
         permissions=permissions,
         limit=fields["limit"].number(MAX_COUNT, "10") if "limit" in fields else 1,
+        shared="shared" in fields and fields["shared"].flag(),
         optional="optional" in fields and fields["optional"].flag(),
         every="all" in fields and fields["all"].flag(),
+        absent="absent" in fields and fields["absent"].flag(),
     )

@@ -6,6 +6,8 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+import attrs
+
 import kdp
 import kdp.hardware
 
@@ -14,28 +16,62 @@ from .config import Group, PathMember, Resource, UsbMember
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .amdgpu import Partitions
     from .match import Bundle
     from .pattern import Found
 
 MAX_ID = 63
 """What kdp and the kubelet's API allow."""
 
+_VFIO_GROUP = re.compile(r"/dev/vfio/(\d+)")
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:+@-]+")
 
 
-def build(host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bundle) -> list[kdp.Device]:
-    """Return the devices that a bundle makes: one, or ``count`` replicas of it that share a unit."""
+def expanded(host: kdp.hardware.Host, bundle: Bundle) -> Bundle:
+    """Return a bundle with the nodes below each directory in its place, as a container runtime makes them."""
+    members: list[tuple[PathMember | UsbMember, Found]] = []
+    for member, found in bundle.members:
+        if member.is_node and host.is_directory(found.path):
+            real = host.resolve(found.path)
+            below = [node.removeprefix(real) for node in host.device_nodes() if node.startswith(f"{real}/")]
+            members += [(member, attrs.evolve(found, path=f"{found.path}{name}", below=name)) for name in below]
+            if below:
+                continue
+        members.append((member, found))
+    return attrs.evolve(bundle, members=tuple(members))
+
+
+def build(
+    host: kdp.hardware.Host,
+    resource: Resource,
+    group: Group,
+    bundle: Bundle,
+    taken: Mapping[str, str],
+    partitions: Partitions,
+) -> list[kdp.Device]:
+    """Return the devices that a bundle makes: one, or ``count`` replicas of it that share a unit.
+
+    Args:
+        host: The node's files.
+        resource: Their resource.
+        group: Their group.
+        bundle: What they consist of.
+        taken: Nodes of the bundle that another device has for itself, each with that device.
+        partitions: Those of AMD's cards.
+    """
+    card = next((card for _, found in bundle.members if (card := partitions.card_of(found.path)) is not None), None)
     reasons = list(bundle.missing)
     nodes: set[int] = set()
     for member, found in bundle.members:
-        if isinstance(member, UsbMember) or member.type == "Device":
-            reason = _no_device(host, found.path)
+        if member.is_node:
+            reason = _no_device(host, found.path) or _vfio_fault(host, found.path)
             if reason is not None:
                 reasons.append(reason)
             else:
-                nodes |= set(host.numa_nodes(found.sysfs or found.path))
+                nodes |= set(host.numa_nodes(found.sysfs or found.path) if card is None else card.numa_nodes)
     devices: list[kdp.Device] = []
     values = _values(resource, group, bundle)
+    identity = _identity(host, bundle) if card is None else card.path
     attributes = kdp.hardware.attributes_of({"path": bundle.anchor.path, "resource": resource.name})
     for replica in range(group.count):
         edits = kdp.ContainerEdits()
@@ -44,19 +80,36 @@ def build(host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bun
             edits = _edits(group, bundle, values | {"replica": str(replica)})
         except kdp.InvalidValueError as error:  # what a placeholder filled in is no path: this device only is wrong
             broken.append(str(error))
-        why = "; ".join((*reasons, *broken))
+        id_ = _id(resource, group, bundle.anchor, values, replica)
+        shared = [
+            f"{path} is a node of {other} and of {id_!r} of {resource.name}, and only the first is given out; write "
+            "shared: true beside the second, or leave the node out of one"
+            for path, other in taken.items()
+        ]
+        why = "; ".join((*reasons, *broken, *shared))
         devices.append(
             kdp.Device(
-                id=_id(resource, group, bundle.anchor, values, replica),
+                id=id_,
                 resource=resource.name,
                 health=kdp.Health.unhealthy(why) if why else kdp.Health.healthy(),
                 numa_nodes=tuple(nodes),
                 edits=edits,
                 attributes=attributes,
-                unit=bundle.anchor.label,
+                unit=bundle.anchor.label if card is None else card.address,
+                identity=identity,
             )
         )
     return devices
+
+
+def _identity(host: kdp.hardware.Host, bundle: Bundle) -> str:
+    """Return what stays with the nodes that are this device's own. What is optional may come and go, and stays out."""
+    own = (
+        found.sysfs or found.path
+        for member, found in bundle.members
+        if member.is_node and member.is_exclusive and not member.optional
+    )
+    return "; ".join(filter(None, map(host.identity, own)))
 
 
 def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
@@ -64,8 +117,13 @@ def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
         return None
     if not host.exists(path):
         return f"{path} is gone"
-    kind = "directory" if host.is_directory(path) else "file"
-    return f"{path} is a {kind}, not a device node"
+    return f"{path} is a {'directory without device nodes' if host.is_directory(path) else 'file, not a device node'}"
+
+
+def _vfio_fault(host: kdp.hardware.Host, path: str) -> str | None:
+    match = _VFIO_GROUP.fullmatch(path)
+    group = None if match is None else host.iommu_groups().get(int(match[1]))
+    return None if group is None else group.vfio_fault
 
 
 def _values(resource: Resource, group: Group, bundle: Bundle) -> dict[str, str]:
@@ -109,8 +167,9 @@ def _edits(group: Group, bundle: Bundle, values: Mapping[str, str]) -> kdp.Conta
 def _container_path(member: PathMember | UsbMember, found: Found, values: Mapping[str, str]) -> str:
     if member.mount_path is None:
         return found.path
-    own = {"path": found.path, "name": found.path.rpartition("/")[2], "node": found.label}
-    return member.mount_path.fill({**values, **found.captures, **own})
+    path = found.path.removesuffix(found.below)
+    own = {"path": path, "name": path.rpartition("/")[2], "node": found.label}
+    return member.mount_path.fill({**values, **found.captures, **own}) + found.below
 
 
 def _id(resource: Resource, group: Group, anchor: Found, values: Mapping[str, str], replica: int) -> str:

@@ -68,14 +68,16 @@ class Pairing:
             found: What was found for each member, in order.
             now: A monotonic time in seconds.
         """
-        anchors = found[self.group.anchor]
+        anchors = [anchor for anchor in self._anchors(found) if not self._is_excluded(anchor, found)]
         self._seen |= {anchor.path: now for anchor in anchors}
         self._seen = {path: seen for path, seen in self._seen.items() if now - seen <= HOLD}
         keys = {anchor.path: dict(anchor.keys) for anchor in anchors}
         chosen: list[dict[str, list[Found]]] = []
         for i, (member, items) in enumerate(zip(self.group.members, found, strict=True)):
             if i == self.group.anchor:
-                chosen.append({anchor.path: [anchor] for anchor in anchors})
+                chosen.append({anchor.path: [item for item in items if item.path == anchor.path] for anchor in anchors})
+            elif member.absent:
+                chosen.append({path: [] for path in keys})
             elif member.every:
                 joint = self._joint[i]
                 chosen.append(
@@ -93,6 +95,25 @@ class Pairing:
                     for item in chosen[i][path]:
                         known |= item.keys
         return [self._bundle(anchor, chosen, found) for anchor in anchors]
+
+    def _anchors(self, found: Sequence[Sequence[Found]]) -> Sequence[Found]:
+        """Return what makes devices. Where all members are optional, the first does, be it there or not.
+
+        So the device keeps its id whichever of them come and go.
+        """
+        first = self.group.members[0]
+        if not self.group.is_any or not isinstance(first, PathMember):
+            return found[self.group.anchor]
+        labels = (member.pattern.label for member in self.group.members if isinstance(member, PathMember))
+        return [Found(path=first.pattern.plain, label="+".join(labels))] if any(found) else []
+
+    def _is_excluded(self, anchor: Found, found: Sequence[Sequence[Found]]) -> bool:
+        """Return whether something is there that must be absent for a device of this anchor."""
+        return any(
+            member.absent and _belong_together(anchor.keys, item, member.keys)
+            for member, items in zip(self.group.members, found, strict=True)
+            for item in items
+        )
 
     def _pair(
         self,
@@ -129,8 +150,10 @@ class Pairing:
         for i, member in enumerate(self.group.members):
             items = chosen[i][anchor.path]
             members += [(member, item) for item in items]
-            if not items and not member.optional:
+            if not items and not member.optional and not member.absent:
                 missing.append(_why(member, anchor.path, self._lost[i], found[i]))
+        if self.group.is_any:  # what the placeholders and attributes name is there
+            anchor = attrs.evolve(anchor, path=members[0][1].path)
         return Bundle(anchor=anchor, members=tuple(members), missing=tuple(missing))
 
 

@@ -44,6 +44,7 @@ class Found:
         captures: What the pattern found out, for placeholders.
         keys: Those of the captures that must be equal in members that belong together.
         sysfs: Its directory in sysfs, if that is known already.
+        below: Of a node in a directory that was found: its path below that, as ``/controlC0``.
     """
 
     path: str
@@ -51,6 +52,7 @@ class Found:
     captures: Mapping[str, str] = attrs.field(factory=dict[str, str])
     keys: Mapping[str, str] = attrs.field(factory=dict[str, str])
     sysfs: str | None = None
+    below: str = ""
 
 
 @attrs.frozen
@@ -104,11 +106,14 @@ class Pattern:
         names = cls._names(text)
         if "**" in names:
             raise ValueError("must not have '**': say at which depth the node is")
+        if "\\" in text:
+            raise ValueError("must not have a backslash: write [*] for a plain star")
         parts: list[Part] = []
         for name in names:
             if _WILD.search(name):
                 # As in a shell, a wildcard does not match a leading dot.
                 hidden = "" if name.startswith(".") else r"(?!\.)"
+                name = name.replace("[^", "[!")  # noqa: PLW2901 - Go's and many shells' way to write it
                 parts.append(Part(name, re.compile(hidden + fnmatch.translate(name)), name))
             else:
                 parts.append(Part(name, None, name))
@@ -153,6 +158,16 @@ class Pattern:
         return all(part.regex is None for part in self.parts)
 
     @property
+    def plain(self) -> str:
+        """The only path that can match; for one that `is_plain`."""
+        return "".join(f"/{part.text}" for part in self.parts)
+
+    @property
+    def label(self) -> str:
+        """What `Found.label` is of the only path that can match."""
+        return _label(self.plain)
+
+    @property
     def keys(self) -> frozenset[str]:
         """The names of the named capture groups."""
         return frozenset() if self.whole is None else frozenset(self.whole.groupindex)
@@ -176,7 +191,7 @@ class Pattern:
         return [self._found(path) for path in sorted(paths, key=by_number) if host.exists(path)]
 
     def _found(self, path: str) -> Found:
-        label = path.removeprefix("/dev/").strip("/").replace("/", "-")
+        label = _label(path)
         match = None if self.whole is None else self.whole.fullmatch(path)
         if match is None:
             return Found(path=path, label=label)
@@ -205,6 +220,10 @@ class Pattern:
                 below += _children(host, path, part)
             paths = below
         return needed
+
+
+def _label(path: str) -> str:
+    return path.removeprefix("/dev/").strip("/").replace("/", "-")
 
 
 def _children(host: kdp.hardware.Host, path: str, part: Part) -> Iterable[str]:

@@ -24,7 +24,7 @@ from .hca import Hca, Known, rdma_cm, read_hcas, shares_namespaces
 from .labels import labels_of
 from .network import network_data
 from .options import Options
-from .pools import ADAPTERS, adapter_devices, pool_devices
+from .pools import adapter_devices, pool_devices
 from .reload import ConfigFile
 from .selectors import hca_fits
 from .uplinks import judged_with
@@ -151,7 +151,8 @@ class Rdma(kdp.DeviceBackend):
     def _apply(self, config: Config) -> None:
         """Put a configuration in force."""
         self._config, self.resources = config, config.resources
-        self.joined_env = {ADAPTERS: ",", **{held.variable: "," for held in config.vfs}}
+        of_pools = [name for pool in config.pools for name in config.variables(pool)]
+        self.joined_env = dict.fromkeys((*of_pools, *(held.variable for held in config.vfs)), ",")
         if config.interval != self._interval:
             self._interval = config.interval
             self.poll_interval = DEFAULT_INTERVAL if config.interval is None else float(config.interval) or None
@@ -213,19 +214,27 @@ class Rdma(kdp.DeviceBackend):
                         complaints.add(f"{hca.name} is of {first} already, so {pool.resource} does not have it")
                 mine = [hca for hca in mine if taken[hca.identity] == pool.resource]
             # Most looks find what the last one found: then the devices are the same objects, and nobody compares them.
-            seen = (pool, mine, manager, refused)
+            variables = self._config.variables(pool)
+            seen = (pool, mine, manager, variables, refused)
             last = self._made.get(pool.resource)
             if last is None or last[0] != seen:
                 left_out: list[str] = []
                 if self._mode == "pool":
                     made = pool_devices(
-                        pool, mine, manager, all_ports=self._all_ports, refused=refused, left_out=left_out
+                        pool,
+                        mine,
+                        manager,
+                        variables=variables,
+                        all_ports=self._all_ports,
+                        refused=refused,
+                        left_out=left_out,
                     )
                 else:
                     made = adapter_devices(
                         pool,
                         mine,
                         manager,
+                        variables=variables,
                         slots=self._slots,
                         shared=self._shared,
                         all_ports=self._all_ports,

@@ -29,6 +29,9 @@ MAX_CONTAINERS = 10_000
 POOL_PREFIX, VF_PREFIX = "rdma", "intel.com"
 """The domains that the Go plugins give to names without one; pods in use ask for these."""
 
+ADAPTERS = "RDMA_DEVICES"
+"""The variable that names a container's adapters: in ``/sys/class/infiniband`` it sees those of others as well."""
+
 _HEXADECIMAL = re.compile(r"(0x)?([0-9a-f]{1,8})")
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 
@@ -65,6 +68,14 @@ class PoolConfig:
     resource: str
     containers: int
     selectors: Selectors
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that names a container's adapters of this resource, and of no other.
+
+        Of several resources for one container, the kubelet merges the variables, and the last value wins.
+        """
+        return f"{ADAPTERS}_{re.sub('[^A-Z0-9]', '_', self.resource.upper())}"
 
 
 @attrs.frozen
@@ -154,6 +165,10 @@ class Config:
     vfs: tuple[VfConfig, ...] = ()
     interval: int | None = None
     warnings: tuple[str, ...] = ()
+
+    def variables(self, pool: PoolConfig) -> tuple[str, ...]:
+        """Return the variables with a container's adapters; the short one is clear only where there is one resource."""
+        return (pool.variable, ADAPTERS) if len(self.pools) == 1 else (pool.variable,)
 
     @property
     def resources(self) -> list[str]:

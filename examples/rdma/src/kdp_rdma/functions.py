@@ -48,9 +48,13 @@ class VirtualFunction:
 
     Attributes:
         address: Its PCI address; of a subfunction its name, as ``mlx5_core.sf.4``.
+        identity: What stays with it: its path in sysfs; of a subfunction its parent's, and the number that it was made
+            with.
         number: The how manieth it is of its physical function, from 0, or the number that a subfunction was made with;
             None: unknown.
-        parent: The PCI address of its physical function.
+        parent: The PCI address of its physical function; its own, if it is alone.
+        is_alone: Whether it has no physical function here and can have no virtual ones, as a virtual function that a
+            guest was given; a plain network card looks the same.
         parent_interfaces: Network interfaces of that.
         interfaces: Its own, unless a container has them.
         vendor: PCI vendor id, of a subfunction its parent's; empty: unknown.
@@ -65,16 +69,21 @@ class VirtualFunction:
         numa_nodes: Memory nodes that it is near to.
         root: The PCI root complex, as ``pci0000:3a``.
         uio_nodes: Device nodes by which a program drives it, if its driver is one for that (uio_pci_generic, igb_uio).
+        is_vfio: Whether its driver hands it to programs through VFIO.
         group: The number of its IOMMU group; None: it is in none.
         is_without_iommu: Whether that group is one of VFIO's without an IOMMU.
+        group_members: The addresses of all that is in that group.
+        group_fault: Why VFIO does not open that group; None: it does.
         carries_default_route: Whether the node itself uses it.
         hcas: Its RDMA adapters that are visible here.
         uplink_fault: Why its physical function sends nothing; None: it does.
     """
 
     address: str
+    identity: str
     number: int | None = None
     parent: str
+    is_alone: bool = False
     parent_interfaces: tuple[str, ...]
     interfaces: tuple[str, ...]
     vendor: str
@@ -89,36 +98,30 @@ class VirtualFunction:
     numa_nodes: tuple[int, ...]
     root: str
     uio_nodes: tuple[str, ...] = ()
+    is_vfio: bool = False
     group: int | None = None
     is_without_iommu: bool = False
+    group_members: tuple[str, ...] = ()
+    group_fault: str | None = None
     carries_default_route: bool
     hcas: tuple[Hca, ...]
     uplink_fault: str | None
 
     @property
-    def is_vfio(self) -> bool:
-        """Whether its driver hands it to programs through VFIO: vfio-pci, or a vendor's own, as mlx5_vfio_pci."""
-        return self.is_bound and not self.aux_type and "vfio" in self._words
-
-    @property
     def is_uio(self) -> bool:
         """Whether its driver hands it to programs through UIO: uio_pci_generic, igb_uio."""
-        return self.is_bound and not self.aux_type and "uio" in self._words
+        return self.is_bound and not self.aux_type and "uio" in self.driver.split("_")
 
     @property
     def is_for_programs(self) -> bool:
         """Whether no driver of the node's kernel drives it, so that it can have no adapter and no interface here."""
         return self.is_vfio or self.is_uio
 
-    @property
-    def _words(self) -> list[str]:
-        return self.driver.replace("-", "_").split("_")
-
 
 def read_functions(
     host: kdp.hardware.Host, hcas: Sequence[Hca], last: kdp.hardware.LastKnown, *, all_ports: bool
 ) -> list[VirtualFunction]:
-    """Return the virtual functions of network controllers, by physical function and number.
+    """Return the virtual functions of network controllers, by physical function and number; also those that are alone.
 
     Args:
         host: The node's files.
@@ -130,19 +133,23 @@ def read_functions(
     found: list[VirtualFunction] = []
     routed = _default_routes(host)
     vdpa = _vdpa_devices(host)
+    groups = host.iommu_groups()
     parents: dict[str, Mapping[str, int]] = {}
     faults: dict[str, str | None] = {}
     for function in host.pci_functions():
+        if (function.class_code or 0) >> 16 != NETWORK_CONTROLLER:
+            continue
         parent = function.physical_function
-        if parent is None or (function.class_code or 0) >> 16 != NETWORK_CONTROLLER:
+        if parent is None:
+            if not function.virtual_function_limit and not function.virtual_functions:
+                common = _read(function, function, function, None, by_address, routed, last)
+                found.append(attrs.evolve(_with_own(function, common, None, vdpa, groups), is_alone=True))
             continue
         if parent.path not in parents:
             parents[parent.path] = {held.address: number for number, held in parent.virtual_functions.items()}
             faults[parent.path] = _uplink_fault(parent, by_address, last, all_ports=all_ports)
         common = _read(function, function, parent, faults[parent.path], by_address, routed, last)
-        found.append(
-            _with_own(function, common, parents[parent.path].get(function.address), vdpa.get(function.address))
-        )
+        found.append(_with_own(function, common, parents[parent.path].get(function.address), vdpa, groups))
     return sorted(found, key=_place)
 
 
@@ -161,7 +168,9 @@ def read_subfunctions(
         if parent.path not in faults:
             faults[parent.path] = _uplink_fault(parent, by_owner, last, all_ports=all_ports)
         common = _read(entry, parent, parent, faults[parent.path], by_owner, routed, last)
-        found.append(attrs.evolve(common, number=entry.integer("sfnum").value, aux_type="sf"))
+        number = entry.integer("sfnum").value
+        identity = f"{parent.path} subfunction {entry.name if number is None else number}"
+        found.append(attrs.evolve(common, identity=identity, number=number, aux_type="sf"))
     return sorted(found, key=_place)
 
 
@@ -189,6 +198,7 @@ def _read(
     types += [kind for hca in (*mine, *hcas.get(parent.address, ())) for kind in sorted(hca.link_types)]
     return VirtualFunction(
         address=entry.name,
+        identity=described.path,
         parent=parent.address,
         parent_interfaces=parent_interfaces,
         interfaces=interfaces,
@@ -206,7 +216,11 @@ def _read(
 
 
 def _with_own(
-    function: kdp.hardware.PciFunction, common: VirtualFunction, number: int | None, vdpa: Vdpa | None
+    function: kdp.hardware.PciFunction,
+    common: VirtualFunction,
+    number: int | None,
+    vdpa: Mapping[str, Vdpa],
+    groups: Mapping[int, kdp.hardware.IommuGroup],
 ) -> VirtualFunction:
     """Return it with what only a virtual function has."""
     keys = [
@@ -214,15 +228,19 @@ def _with_own(
         for hca in common.hcas
         for number in range(1, len(hca.ports) + 1)
     ]
+    group = None if (in_group := function.iommu_group) is None else groups.get(in_group)
     return attrs.evolve(
         common,
         number=number,
-        vdpa=vdpa,
+        vdpa=vdpa.get(function.address),
         acpi_index=function.text("acpi_index").or_else(""),
         p_key=next((key.value for key in keys if key.value is not None), None),
         uio_nodes=tuple(node for entry in function.children("uio/uio*") if (node := entry.node) is not None),
-        group=function.iommu_group,
-        is_without_iommu=function.child("iommu_group").text("name").value == "vfio-noiommu",
+        is_vfio=function.is_vfio,
+        group=in_group,
+        is_without_iommu=function.host.device_number(f"/dev/vfio/noiommu-{in_group}") is not None,
+        group_members=() if group is None else tuple(member.address for member in group.members),
+        group_fault=None if group is None else group.vfio_fault,
     )
 
 

@@ -92,6 +92,12 @@ class Hca:
     fault: str | None
 
     @property
+    def hardware(self) -> str:
+        """What stays with it: its identity and, unless that is the GUID, its GUID. A virtual function's is not its own."""
+        guid = "" if self.facts.is_virtual else self.facts.guid
+        return self.identity if guid in self.identity else f"{self.identity} {guid}"
+
+    @property
     def port_paths(self) -> tuple[str, ...]:
         """The directories of its ports; empty: it has none, or which ones are its own is not known."""
         paths = tuple(port.path for port in self.ports)

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from .config import PoolConfig
     from .hca import Hca
 
-ADAPTERS = "RDMA_DEVICES"
-"""The variable that names a container's adapters: in ``/sys/class/infiniband`` it sees those of others as well."""
-
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) Gb/sec")
 
 _LONGEST_PREFIX = 57
@@ -32,6 +29,7 @@ def pool_devices(
     hcas: Sequence[Hca],
     rdma_cm: str | None,
     *,
+    variables: Sequence[str],
     all_ports: bool,
     refused: str | None,
     left_out: list[str],
@@ -44,11 +42,12 @@ def pool_devices(
         pool: The pool.
         hcas: Its adapters.
         rdma_cm: The node that all adapters share; None: there is none.
+        variables: Those that name a container's adapters.
         all_ports: Whether each port of an adapter must be active, or one.
         refused: Why no container could open any of them; None: it could.
         left_out: Is given a sentence for each adapter that does not do its part.
     """
-    hcas = [hca for hca in hcas if _can_be_named(hca, left_out)]
+    hcas = [hca for hca in hcas if _can_be_named(hca, variables, left_out)]
     if not hcas:
         return []
     faults = {hca.name: hca.unhealthy_because(all_ports=all_ports) for hca in hcas}
@@ -63,7 +62,7 @@ def pool_devices(
         resource=pool.resource,
         health=kdp.Health.healthy() if reason is None else kdp.Health.unhealthy(reason),
         numa_nodes=tuple({node for held in nodes for node in held}) if all(nodes) else (),
-        edits=_edits(usable, rdma_cm),
+        edits=_edits(usable, rdma_cm, variables),
         attributes=kdp.hardware.attributes_of(
             {"adapters": ",".join(faults), "healthyAdapters": len(faults) - len(reasons)}
         ),
@@ -77,6 +76,7 @@ def adapter_devices(
     hcas: Sequence[Hca],
     rdma_cm: str | None,
     *,
+    variables: Sequence[str],
     slots: int,
     shared: bool,
     all_ports: bool,
@@ -89,6 +89,7 @@ def adapter_devices(
         pool: The pool.
         hcas: Its adapters.
         rdma_cm: The node that all adapters share; None: there is none.
+        variables: Those that name a container's adapters.
         slots: How many for each.
         shared: Whether several DRA claims may have one, each with a part of its bandwidth.
         all_ports: Whether each port of an adapter must be active, or one.
@@ -97,7 +98,7 @@ def adapter_devices(
     """
     found: list[kdp.Device] = []
     for hca in hcas:
-        if not _can_be_named(hca, left_out):
+        if not _can_be_named(hca, variables, left_out):
             continue
         reason = refused or hca.unhealthy_because(all_ports=all_ports)
         device = kdp.Device(
@@ -105,11 +106,12 @@ def adapter_devices(
             resource=pool.resource,
             health=kdp.Health.healthy() if reason is None else kdp.Health.unhealthy(reason),
             numa_nodes=hca.facts.numa_nodes,
-            edits=_edits([hca], rdma_cm),
+            edits=_edits([hca], rdma_cm, variables),
             attributes=attributes_of(hca),
             capacity=_capacity(hca),
             shareable=_shares(hca) if shared else None,
             unit=hca.identity,
+            identity=hca.hardware,
         )
         found += _slots(device, _prefix(hca.identity), slots)
     return found
@@ -145,10 +147,10 @@ def attributes_of(hca: Hca) -> dict[str, str | int]:
     return kdp.hardware.attributes_of(told)
 
 
-def _can_be_named(hca: Hca, left_out: list[str]) -> bool:
+def _can_be_named(hca: Hca, variables: Sequence[str], left_out: list[str]) -> bool:
     """Return whether an id and a variable can hold the adapter's name: the kernel takes any bytes."""
     try:
-        kdp.Device(id=_prefix(hca.identity), edits=_edits([hca], None))
+        kdp.Device(id=_prefix(hca.identity), edits=_edits([hca], None, variables))
     except kdp.KdpError as error:
         left_out.append(f"{hca.path!r} is left out: {error}")
         return False
@@ -174,10 +176,10 @@ def _shares(hca: Hca) -> bool | dict[str, kdp.RequestPolicy]:
     return {"bandwidth": kdp.RequestPolicy(default=one, min=one, step=one)} if _speed(hca) else True
 
 
-def _edits(hcas: Sequence[Hca], rdma_cm: str | None) -> kdp.ContainerEdits:
+def _edits(hcas: Sequence[Hca], rdma_cm: str | None, variables: Sequence[str]) -> kdp.ContainerEdits:
     nodes = [node for hca in hcas for node in hca.nodes]
     return kdp.ContainerEdits(
-        env={ADAPTERS: ",".join(hca.name for hca in hcas)},
+        env=dict.fromkeys(variables, ",".join(hca.name for hca in hcas)),
         device_nodes=[kdp.DeviceNode(host_path=node) for node in (*nodes, *([rdma_cm] if rdma_cm else []))],
     )
 
@@ -194,6 +196,7 @@ def _slots(device: kdp.Device, prefix: str, count: int) -> list[kdp.Device]:
             capacity=device.capacity,
             shareable=device.shareable,
             unit=device.unit,
+            identity=device.identity,
         )
         for number in range(count)
     ]

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from .hca import Hca
 
 
+ALONE = "is_alone"
+"""What leaves out a function that is alone; no field of a selector."""
+
+
 def hca_fits(selectors: Selectors, hca: Hca) -> bool:
     """Return whether an adapter is meant."""
     facts = hca.facts
@@ -46,6 +50,11 @@ def vf_misfits(selector: VfSelector, function: VirtualFunction, *, is_rdma: bool
         "link_types": _one_of(selector.link_types, [function.link_type]),
         "p_keys": not selector.p_keys or function.p_key in selector.p_keys,
         "is_rdma": is_rdma or not selector.is_rdma,
+        # A plain card of the node looks the same as a function that a guest was given. So it is meant only if the
+        # kernel does not use it, or if the admin names it.
+        ALONE: not function.is_alone
+        or function.is_for_programs
+        or bool(selector.pci_addresses or selector.acpi_indexes),
     }
     return [name for name, does in fits.items() if not does]
 

@@ -1,6 +1,7 @@
 """The devices of the mode ``vf``: each SR-IOV virtual function is one, and each subfunction, for one container.
 
-The id is the PCI address, or the subfunction's name, and the variables ``PCIDEVICE_…`` and ``PCIDEVICE_…_INFO`` are
+Functions that VFIO hands out together, those of one IOMMU group, are one device with the id of the first. The id is the
+PCI address, or the subfunction's name, and the variables ``PCIDEVICE_…`` and ``PCIDEVICE_…_INFO`` are
 those of sriov-network-device-plugin, because CNI plugins and DPDK programs read them.
 """
 
@@ -15,10 +16,10 @@ import attrs
 import kdp
 import kdp.hardware
 
-from .selectors import vf_misfits
+from .selectors import ALONE, vf_misfits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from .config import VfConfig, VfSelector
     from .functions import VirtualFunction
@@ -73,6 +74,7 @@ def vf_devices(
     without_rdma: dict[str, list[str]] = {}
     taken: dict[tuple[str, str], list[str]] = {}
     misfits_of: dict[str, list[tuple[VirtualFunction, list[str]]]] = {config.resource: [] for config in configs}
+    wanted: list[tuple[VfConfig, VfSelector, VirtualFunction]] = []
     for function in functions:
         # In the exclusive mode the adapter of a container's function is to be seen in that container only.
         may_be_away = not shared and function.driver != "" and not function.is_for_programs
@@ -94,10 +96,20 @@ def vf_devices(
                 "default route and is left out"
             )
         else:
-            try:
-                found.append(_device(host, *meant[0], function, rdma_cm))
-            except kdp.KdpError as error:  # whatever a function says, it is its own affair
-                left_out.append(f"{meant[0][0].resource}: {function.address} is left out: {error}")
+            wanted.append((*meant[0], function))
+    holders = _holders(function for _, _, function in wanted)
+    for config, selector, function in wanted:
+        holder = holders.get(function.group, function.address) if function.is_vfio else function.address
+        if holder != function.address:
+            left_out.append(
+                f"{config.resource}: {function.address} is in IOMMU group {function.group} with {holder}, which a "
+                "container gets as a whole, so the group is one device"
+            )
+            continue
+        try:
+            found.append(_device(host, config, selector, function, rdma_cm))
+        except kdp.KdpError as error:  # whatever a function says, it is its own affair
+            left_out.append(f"{config.resource}: {function.address} is left out: {error}")
     for resource, addresses in without_rdma.items():
         left_out.append(f"{resource}: left out because no RDMA adapter is to be seen: {_some(addresses)}")
     for (first, second), addresses in taken.items():
@@ -106,6 +118,15 @@ def vf_devices(
         judged_by = misfits_of[config.resource]
         if config.resource not in without_rdma and all(misfits for _, misfits in judged_by):
             left_out.append(_nothing(config, judged_by))
+    return found
+
+
+def _holders(functions: Iterable[VirtualFunction]) -> dict[int | None, str]:
+    """Return by IOMMU group the function that its device is called after: the lowest address of those selected."""
+    found: dict[int | None, str] = {}
+    for function in functions:
+        if function.is_vfio and function.group is not None:
+            found[function.group] = min(function.address, found.get(function.group, function.address))
     return found
 
 
@@ -121,12 +142,19 @@ def _nearest(config: VfConfig, function: VirtualFunction, *, is_rdma: bool) -> t
 
 def _nothing(config: VfConfig, judged: Sequence[tuple[VirtualFunction, Sequence[str]]]) -> str:
     """Return the sentence that nothing is selected: what is there, and what leaves it out, the nearest first."""
+    # Plain cards are no virtual functions. They are named only where there is nothing else, as in a guest.
+    virtual = [held for held in judged if not held[0].is_alone]
     there = ", ".join(
         f"{held.address} ({held.vendor}:{held.device}, {held.driver or 'no driver'}, of "
         f"{'/'.join((*held.parent_interfaces, held.parent))}; left out by "
-        f"{', '.join(config.names.get(name, name) for name in misfits)})"
-        for held, misfits in sorted(judged, key=lambda held: len(held[1]))[:_NAMED]
+        f"{', '.join(config.names.get(name, name) for name in misfits if name != ALONE) or 'having no physical function'})"
+        for held, misfits in sorted(virtual or judged, key=lambda held: len(held[1]))[:_NAMED]
     )
+    if there and not virtual:
+        return (
+            f"{config.resource}: no virtual function is selected; there are functions without a physical one, as in a "
+            f"guest: {there}; name those that containers may have by pciAddresses in a file for the option config"
+        )
     return f"{config.resource}: no virtual function is selected; there are {there or 'none on this node'}"
 
 
@@ -142,6 +170,7 @@ def _device(
         if function.group is None:
             reasons.append(f"{function.address} is bound to {function.driver} and in no IOMMU group")
         else:
+            reasons += [function.group_fault] if function.group_fault is not None else []
             inside = f"/dev/vfio/{function.group}"
             outside = f"/dev/vfio/noiommu-{function.group}" if function.is_without_iommu else inside
             nodes.append(kdp.DeviceNode(host_path="/dev/vfio/vfio"))
@@ -184,6 +213,8 @@ def _device(
         "resource.kubernetes.io/pcieRoot": function.root,
         "adapters": ",".join(hca.name for hca in function.hcas),
     }
+    if function.is_vfio:
+        attributes["groupMembers"] = ",".join(name for name in function.group_members if name != function.address)
     if function.vdpa is not None:
         attributes["vdpa"] = function.vdpa.kind
     if function.aux_type:
@@ -197,5 +228,6 @@ def _device(
         numa_nodes=function.numa_nodes if config.with_numa else (),
         edits=kdp.ContainerEdits(env={config.variable: function.address}, device_nodes=nodes),
         attributes=kdp.hardware.attributes_of(attributes),
+        identity=function.identity,
         handle=Told(config.variable, parts),
     )
