@@ -34,9 +34,7 @@ def _divided(tree: SysfsTree) -> list[str]:
         [(128, 0, 0x05, 0), (129, 0, 0x05, 1), (138, 1, 0x65, 0), (139, 1, 0x65, 1)], start=1
     ):
         location = bus << 8 | partition << 28
-        tree.write(
-            f"{nodes}/{node}/properties", f"location_id {location}\ndomain {domain}\ndrm_render_minor {render}"
-        )
+        tree.write(f"{nodes}/{node}/properties", f"location_id {location}\ndomain {domain}\ndrm_render_minor {render}")
     return cards
 
 

@@ -3,7 +3,8 @@
 ``ttyUSB0``, ``video0``, ``uverbs0``, and ``vfio/41`` are given in the order of coming: after a reset of a hub or a
 reload of a driver they may be other hardware's. The ways, the first that knows answers:
 
-1. a node that is named by a link, as those in ``/dev/serial/by-id``: its name says what stays, so nothing else is needed.
+1. a node that is named by a link, as those in ``/dev/serial/by-id``: its name says what stays, and nothing else is
+   needed.
 2. a USB device: its serial number, or its port where it has none or shares it with another that is plugged in. Cheap
    adapters of one kind often have one serial number. The numbers of vendor and product change when a device loads its
    firmware.

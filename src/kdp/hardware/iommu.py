@@ -49,8 +49,8 @@ class IommuGroup:
         if not in_the_way:
             return None
         return (
-            f"VFIO does not open IOMMU group {self.number}, because {' and '.join(in_the_way)}; bind all functions of the "
-            "group to vfio-pci"
+            f"VFIO does not open IOMMU group {self.number}, because {' and '.join(in_the_way)}; bind all functions of "
+            "the group to vfio-pci"
         )
 
 

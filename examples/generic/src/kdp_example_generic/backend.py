@@ -93,9 +93,7 @@ class Generic(kdp.DeviceBackend):
     ) -> list[kdp.Device]:
         """Return the devices of a bundle; a node that an earlier device has for itself makes them unhealthy."""
         bundle = expanded(self.host, bundle)
-        own = [
-            self._real(found.path) for member, found in bundle.members if is_exclusive_node(member, group.count)
-        ]
+        own = [self._real(found.path) for member, found in bundle.members if is_exclusive_node(member, group.count)]
         taken = {path: owners[path] for path in own if path in owners}
         devices = build(self.host, resource, group, bundle, taken, partitions)
         for path in own:

@@ -52,7 +52,9 @@ def vf_misfits(selector: VfSelector, function: VirtualFunction, *, is_rdma: bool
         "is_rdma": is_rdma or not selector.is_rdma,
         # A plain card of the node looks the same as a function that a guest was given. So it is meant only if the
         # kernel does not use it, or if the admin names it.
-        ALONE: not function.is_alone or function.is_for_programs or bool(selector.pci_addresses or selector.acpi_indexes),
+        ALONE: not function.is_alone
+        or function.is_for_programs
+        or bool(selector.pci_addresses or selector.acpi_indexes),
     }
     return [name for name, does in fits.items() if not does]
 
