@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .iommu import IommuGroup, read_groups
+from .iommu import read_groups
 
 if TYPE_CHECKING:
     from .directory import Directory, NodeFiles
@@ -39,8 +39,8 @@ def of_path(host: NodeFiles, path: str) -> str:
     if (usb := _usb_device(directory)) is not None:
         return _of_usb(usb)
     if (group := _VFIO.fullmatch(directory.path)) is not None:
-        number = int(group[1])
-        return " ".join(member.address for member in read_groups(host).get(number, IommuGroup(number)).members)
+        found = read_groups(host).get(int(group[1]))
+        return "" if found is None else " ".join(member.address for member in found.members)
     function = directory.pci
     return "" if function is None else function.path
 

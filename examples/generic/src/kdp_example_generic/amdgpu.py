@@ -25,7 +25,7 @@ _RENDER = re.compile(r".*/renderD(\d+)")
 _PLATFORM = "/sys/devices/platform/amdgpu_xcp_"
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Partitions:
     """The partitions of the node's cards; empty where no card can be divided.
 
@@ -47,7 +47,7 @@ def read_partitions(host: Host) -> Partitions:
     """Return the partitions as they are now."""
     nodes = {_minor(path): path for path in host.glob(f"{_PLATFORM}*/drm/renderD*")}
     if not nodes:
-        return Partitions({}, frozenset())
+        return Partitions(cards={}, idle=frozenset())
     functions = host.pci_functions(driver="amdgpu")
     by_slot = {function.address.rpartition(".")[0]: function for function in functions}
     known: dict[int, PciFunction] = {}
@@ -64,7 +64,9 @@ def read_partitions(host: Host) -> Partitions:
     if not topology and len(functions) == 1:  # there is only one that they can be of
         own = (_minor(each.path) for each in functions[0].children("drm/renderD*"))
         known = dict.fromkeys((*nodes, *own), functions[0])
-    return Partitions(known, frozenset(path for minor, path in nodes.items() if topology and minor not in known))
+    return Partitions(
+        cards=known, idle=frozenset(path for minor, path in nodes.items() if topology and minor not in known)
+    )
 
 
 def _minor(path: str) -> int:
