@@ -215,8 +215,8 @@ def test_two_devices_were_given_one_node_that_each_has_for_itself(tree: Tree, ba
 
     assert first.health.is_healthy
     assert str(second.health) == (
-        "Unhealthy (/dev/ttyUSB0 is a node of 'modem' of a.io/modem and of 'any-ttyUSB0' of a.io/any, and only the first "
-        "is given out; write shared: true beside the second, or leave the node out of one)"
+        "Unhealthy (/dev/ttyUSB0 is a node of 'modem' of a.io/modem and of 'any-ttyUSB0' of a.io/any, and only the "
+        "first is given out; write shared: true beside the second, or leave the node out of one)"
     )
     assert third.health.is_healthy
     for allowed in (text.replace("by-id/*", "by-id/*, shared: true"), text.replace("{paths", "{count: 2, paths")):

@@ -85,7 +85,7 @@ def test_a_file_of_squats_plugin_is_read_as_it_is() -> None:
         "domain: squat.ai\ndevices: [{name: audio, groups: [{count: 10, paths: [{path: /dev/snd}]}]},"
         " {name: capture, groups: [{paths: [{path: /dev/snd/controlC1, mountPath: /dev/snd/controlC0},"
         " {path: /dev/snd/pcmC1D0c, mountPath: /dev/snd/pcmC0D0c}]}]},"
-        " {name: serial, groups: [{paths: [{path: /dev/ttyS0, optional: true}, {path: /dev/ttyUSB0, optional: true}]}]},"
+        " {name: serial, groups: [{paths: [{path: /dev/ttyS0, optional: true}, {path: /dev/ttyA, optional: true}]}]},"
         " {name: sticks, groups: [{usb: [{vendor: '1209', product: 000F, serial: '00000001'}]}]}]",
         "f",
     )
@@ -115,7 +115,7 @@ WRONG = [
     (
         "one node of two groups",
         TWICE.format("x", "y", "{}", "{}").replace("path: /y", "path: //x"),
-        "line 3: resources[1].groups[0].paths[0]: //x is a device node of resources[0].groups[0], too, so two containers",
+        "line 3: resources[1].groups[0].paths[0]: //x is a device node of resources[0].groups[0], too, so two",
     ),
     (
         "two separators",
@@ -161,9 +161,8 @@ WRONG = [
     ),
     (
         "a capture of its own",
-        "resources: [{name: a.io/x, groups: [{paths: [{regex: '/x(?P<n>.)'},"
-        " {regex: '/y(?P<m>.)', type: Condition, absent: true}]}]}]",
-        "line 1: resources[0].groups[0].paths[1]: names the capture 'm', which /x(?P<n>.) does not name",
+        _config("{regex: '/x(?P<n>.)'}") + "          - {regex: '/y(?P<m>.)', type: Condition, absent: true}",
+        f"line 9: {GROUP}.paths[1]: names the capture 'm', which /x(?P<n>.) does not name",
     ),
     ("no anchor", _config("{path: /x, limit: 2}"), f"line 5: {GROUP}: has no member that makes devices"),
     (

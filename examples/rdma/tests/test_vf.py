@@ -125,8 +125,10 @@ def test_two_functions_of_one_iommu_group_were_two_devices_with_one_node(
     }
     assert devices["0000:d8:00.5"].attributes["groupMembers"] == "0000:d8:00.6"
     assert caplog.messages == [
-        "intel.com/vf: 0000:d8:00.6 is in IOMMU group 78 with 0000:d8:00.5, which a container gets as a whole, so the "
-        "group is one device"
+        (
+            "intel.com/vf: 0000:d8:00.6 is in IOMMU group 78 with 0000:d8:00.5, which a container gets as a whole, so "
+            "the group is one device"
+        )
     ]
 
     made.pci("0000:d8:00.7", numa=1, driver="i40e", iommu_group=78)
@@ -232,10 +234,12 @@ def test_functions_that_a_guest_was_given_were_not_there(
 
     assert Rdma(sysfs_tree.host, mode="vf").discover() == []
     assert caplog.messages == [
-        "rdma/vf: no virtual function is selected; there are functions without a physical one, as in a guest: "
-        "0000:00:04.0 (15b3:101b, mlx5_core, of eth1/0000:00:04.0; left out by having no physical function), "
-        "0000:00:03.0 (15b3:101b, virtio-pci, of 0000:00:03.0; left out by is_rdma=true); name those that containers may "
-        "have by pciAddresses in a file for the option config"
+        (
+            "rdma/vf: no virtual function is selected; there are functions without a physical one, as in a guest: "
+            "0000:00:04.0 (15b3:101b, mlx5_core, of eth1/0000:00:04.0; left out by having no physical function), "
+            "0000:00:03.0 (15b3:101b, virtio-pci, of 0000:00:03.0; left out by is_rdma=true, having no physical "
+            "function); name those that containers may have by pciAddresses in a file for the option config"
+        )
     ]
     named = found(_backend(sysfs_tree, write_config, {"pciAddresses": ["0000:00:04.0"], "isRdma": True}))
     assert {id_: device.health.is_healthy for id_, device in named.items()} == {"0000:00:04.0": True}

@@ -3,7 +3,8 @@
 ``ttyUSB0``, ``video0``, ``uverbs0``, and ``vfio/41`` are given in the order of coming: after a reset of a hub or a
 reload of a driver they may be other hardware's. The ways, the first that knows answers:
 
-1. a node that is named by a link, as those in ``/dev/serial/by-id``: its name says what stays, so nothing else is needed.
+1. a node that is named by a link, as those in ``/dev/serial/by-id``: its name says what stays, and nothing else is
+   needed.
 2. a USB device: its serial number, or its port where it has none or shares it with another that is plugged in. Cheap
    adapters of one kind often have one serial number. The numbers of vendor and product change when a device loads its
    firmware.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .iommu import IommuGroup, read_groups
+from .iommu import read_groups
 
 if TYPE_CHECKING:
     from .directory import Directory, NodeFiles
@@ -38,8 +39,8 @@ def of_path(host: NodeFiles, path: str) -> str:
     if (usb := _usb_device(directory)) is not None:
         return _of_usb(usb)
     if (group := _VFIO.fullmatch(directory.path)) is not None:
-        number = int(group[1])
-        return " ".join(member.address for member in read_groups(host).get(number, IommuGroup(number)).members)
+        found = read_groups(host).get(int(group[1]))
+        return "" if found is None else " ".join(member.address for member in found.members)
     function = directory.pci
     return "" if function is None else function.path
 

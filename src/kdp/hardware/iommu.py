@@ -26,7 +26,7 @@ _HARMLESS = ("pci-stub", "pcieport")
 
 
 @final
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class IommuGroup:
     """An IOMMU group.
 
@@ -36,7 +36,7 @@ class IommuGroup:
     """
 
     number: int
-    members: tuple[PciFunction, ...] = ()
+    members: tuple[PciFunction, ...]
 
     @property
     def vfio_fault(self) -> str | None:
@@ -49,8 +49,8 @@ class IommuGroup:
         if not in_the_way:
             return None
         return (
-            f"VFIO does not open IOMMU group {self.number}, because {' and '.join(in_the_way)}; bind all functions of the "
-            "group to vfio-pci"
+            f"VFIO does not open IOMMU group {self.number}, because {' and '.join(in_the_way)}; bind all functions of "
+            "the group to vfio-pci"
         )
 
 
@@ -62,6 +62,6 @@ def read_groups(host: NodeFiles) -> dict[int, IommuGroup]:
         if (number := function.iommu_group) is not None:
             members.setdefault(number, []).append(function)
     return {
-        number: IommuGroup(number, tuple(sorted(held, key=lambda function: function.address)))
+        number: IommuGroup(number=number, members=tuple(sorted(held, key=lambda function: function.address)))
         for number, held in sorted(members.items())
     }

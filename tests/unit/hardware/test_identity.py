@@ -9,7 +9,13 @@ CONTROLLER = "/sys/devices/pci0000:00/0000:00:14.0"
 
 def _adapter(tree: SysfsTree, port: str, tty: int, serial: str | None) -> None:
     device = f"{CONTROLLER}/usb1/{port}"
-    facts = {"devnum": 7 + tty, "busnum": 1, "idVendor": "0403", "idProduct": "6001", "serial": serial}
+    facts: dict[str, str | int | None] = {
+        "devnum": 7 + tty,
+        "busnum": 1,
+        "idVendor": "0403",
+        "idProduct": "6001",
+        "serial": serial,
+    }
     for name, value in facts.items():
         if value is not None:
             tree.write(f"{device}/{name}", value)

@@ -57,8 +57,10 @@ def test_a_node_that_is_not_online_was_told_to_the_kubelet(gpu: SysfsTree, caplo
     for _ in range(2):
         assert gpu.host.numa_nodes("/dev/dri/renderD128") == ()
     assert caplog.messages == [
-        f"{CARD}/numa_node is 1, and that NUMA node is not online (online: 0, 2, 3): the kubelet is told no NUMA node of "
-        "this device; look for an update of the machine's firmware"
+        (
+            f"{CARD}/numa_node is 1, and that NUMA node is not online (online: 0, 2, 3): the kubelet is told no NUMA "
+            "node of this device; look for an update of the machine's firmware"
+        )
     ]
     gpu.write(f"{CARD}/numa_node", 2)
     assert gpu.host.numa_nodes("/dev/dri/renderD128") == (2,)

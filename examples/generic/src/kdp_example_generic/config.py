@@ -207,9 +207,7 @@ def read(text: str, file: str) -> Config:
     fields = parse(text, file).fields({"domain", "resources", "devices"}, "resources: [...]")
     domain = None if "domain" not in fields else fields["domain"].text("example.com")
     if "devices" in fields and "resources" in fields:
-        raise fields["devices"].error(
-            "stands beside resources, and is the other plugin's name of it; put all under one"
-        )
+        raise fields["devices"].error("stands beside resources, and is another name of it; put all under one")
     listed = fields.get("resources") or fields.get("devices")
     if listed is None:
         raise kdp.ConfigurationError(f"{file}: resources: is missing; valid is for example resources: [{{name: ...}}]")
@@ -293,8 +291,8 @@ def _group(item: Item, exclusive: dict[str, str]) -> Group:
             first = exclusive.setdefault(member.pattern.plain, item.where)
             if first != item.where:
                 raise place.error(
-                    f"{member.label} is a device node of {first}, too, so two containers could be given one device; write "
-                    "shared: true beside it, or give the group a count"
+                    f"{member.label} is a device node of {first}, too, so two containers could be given one device; "
+                    "write shared: true beside it, or give the group a count"
                 )
     return Group(
         where=item.where,

@@ -113,8 +113,8 @@ class Pattern:
             if _WILD.search(name):
                 # As in a shell, a wildcard does not match a leading dot.
                 hidden = "" if name.startswith(".") else r"(?!\.)"
-                name = name.replace("[^", "[!")  # noqa: PLW2901 - Go's and many shells' way to write it
-                parts.append(Part(name, re.compile(hidden + fnmatch.translate(name)), name))
+                shell = name.replace("[^", "[!")  # Go's way to write it, and many shells'
+                parts.append(Part(name, re.compile(hidden + fnmatch.translate(shell)), shell))
             else:
                 parts.append(Part(name, None, name))
         return cls(text, tuple(parts))

@@ -93,7 +93,7 @@ class Hca:
 
     @property
     def hardware(self) -> str:
-        """What stays with it: its identity and, unless that is the GUID, its GUID. A virtual function's is not its own."""
+        """What stays with it: its identity, and its GUID unless that is it, or belongs to a virtual function."""
         guid = "" if self.facts.is_virtual else self.facts.guid
         return self.identity if guid in self.identity else f"{self.identity} {guid}"
 

@@ -144,10 +144,11 @@ def _nothing(config: VfConfig, judged: Sequence[tuple[VirtualFunction, Sequence[
     """Return the sentence that nothing is selected: what is there, and what leaves it out, the nearest first."""
     # Plain cards are no virtual functions. They are named only where there is nothing else, as in a guest.
     virtual = [held for held in judged if not held[0].is_alone]
+    names = {ALONE: "having no physical function", **config.names}
     there = ", ".join(
         f"{held.address} ({held.vendor}:{held.device}, {held.driver or 'no driver'}, of "
         f"{'/'.join((*held.parent_interfaces, held.parent))}; left out by "
-        f"{', '.join(config.names.get(name, name) for name in misfits if name != ALONE) or 'having no physical function'})"
+        f"{', '.join(names.get(name, name) for name in misfits)})"
         for held, misfits in sorted(virtual or judged, key=lambda held: len(held[1]))[:_NAMED]
     )
     if there and not virtual:
