@@ -46,12 +46,12 @@ def lazy_imports(package: dict[str, Any]) -> Generator[None]:
         package[name] = found = module if home == "." else getattr(module, name)
         return found
 
-    imported = builtins.__import__
-    vars(builtins)["__import__"] = note
+    python: Any = builtins
+    imported, python.__import__ = python.__import__, note
     try:
         yield
     finally:
-        vars(builtins)["__import__"] = imported
+        python.__import__ = imported
     for name in homes:
         del package[name]
     package |= {"__all__": sorted(homes), "__getattr__": load, "__dir__": lambda: sorted({*package, *homes})}

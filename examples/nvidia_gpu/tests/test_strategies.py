@@ -71,8 +71,8 @@ def test_cdi_wants_a_spec_and_sees_when_it_comes_and_gets_old(make_node: MakeNod
         )
         names = [GPU(0), instance]
         edits = {"deviceNodes": [{"path": "/dev/nvidiactl"}]}
-        spec = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu"}
-        spec |= {"devices": [{"name": n, "containerEdits": edits} for n in names]}
+        devices = [{"name": n, "containerEdits": edits} for n in names]
+        spec = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices}
         text = json.dumps(spec) if name.endswith("json") else yaml.safe_dump(spec)
         node.tree.write(f"/var/run/cdi/{name}", text)
         node.tree.write("/etc/cdi/broken.yaml", "{")
