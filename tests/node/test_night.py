@@ -222,12 +222,17 @@ async def kubelet_elsewhere(node: Node) -> None:
 async def edit_refused(node: Node) -> None:
     await node.serve()
     uid = (await node.plugin.pod())["metadata"]["uid"]
-    _volume(node, uid).write_text("poll-intervall: 5\n")
+    file = _volume(node, uid)
+    edited = [each for each in node.documents if each["kind"] == "ConfigMap"]
+    for document in edited:
+        document["data"] = {file.name: "poll-intervall: 5\n"}
+    await node.cluster.apply(*edited, namespace=node.namespace.name)
+    file.write_text("poll-intervall: 5\n")  # the kubelet brings the edit there as well, in a minute
     await node.shell("kill -HUP 1")
 
 
 def _volume(node: Node, uid: str) -> Path:
-    """Return the file of the ConfigMap as the pod has it: the kubelet would take a minute to bring an edit there."""
+    """Return the file of the ConfigMap as the pod has it."""
     [file] = (node.cluster.work / "lib/kubelet/pods" / uid / "volumes").glob("*configmap/config/..data/*")
     return file
 
