@@ -161,6 +161,19 @@ def test_both_judge_200_generated_specs_alike(tmp_path: Path) -> None:
     assert SPECS / 4 < sum(map(bool, said)) < SPECS * 3 / 4, "some must be taken, and some refused"
 
 
+def test_both_look_for_a_host_path_in_the_last_device_only(tmp_path: Path) -> None:
+    """The library's loop, in Go 1.19, has one variable for all devices."""
+    edits = [{"deviceNodes": [{"path": "/dev/w", "hostPath": "/dev/null"}]}, {"env": ["A=1"]}]
+    trees = [SysfsTree(tmp_path / name) for name in ("first", "last")]
+    for tree, each in zip(trees, (edits, edits[::-1]), strict=True):
+        devices = [{"name": name, "containerEdits": edit} for name, edit in zip("ab", each, strict=True)]
+        spec = {"cdiVersion": "0.3.0", "kind": "e/w", "devices": devices}
+        tree.write("/etc/cdi/w.json", json.dumps(spec))
+    names = ["e/w=a", "e/w=b"]
+    assert _library([str(tree.host.path("/etc/cdi")) for tree in trees]) == [names, []]
+    assert [_kdp(tree, names) for tree in trees] == [names, []]
+
+
 FILES: Final = ("a.json", "b.yaml", ".c.json", "d.yml", "e", "sub/f.json", ".json", ".d.json.tmp")
 
 

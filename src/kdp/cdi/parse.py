@@ -131,6 +131,9 @@ def _needed_version(spec: Mapping[str, Any]) -> str:
         return "0.6.0"
     if any(device["name"][0].isdigit() for device in devices):
         return "0.5.0"
+    # The library looks for these two in the spec's own edits and in those of the last device: its module is written in
+    # Go 1.21 or older, where a loop has one variable, and it keeps pointers to that.
+    edits = [spec["containerEdits"], devices[-1]["containerEdits"]]
     if any(node["hostPath"] for each in edits for node in each["deviceNodes"]):
         return "0.5.0"
     return "0.4.0" if any(mount["type"] for each in edits for mount in each["mounts"]) else "0.3.0"
