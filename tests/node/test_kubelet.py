@@ -38,6 +38,19 @@ class Fuse(Widgets):
         )
 
 
+class Plain(kdp.DeviceBackend):
+    """Devices that say all of it themselves."""
+
+    resource = RESOURCE
+
+    def __init__(self, *devices: kdp.Device) -> None:
+        self._devices = devices
+
+    @override
+    def discover(self) -> tuple[kdp.Device, ...]:
+        return self._devices
+
+
 async def test_a_pod_opens_the_device(kubelet: Kubelet, figure: Figure) -> None:
     backend = Fuse("w0")
     async with running(kubelet.paths, backend) as manager:
@@ -76,6 +89,22 @@ async def test_only_the_plugin_directory_stays_when_the_root_directory_moves(
         kubelet.put("one", {RESOURCE: 1}, OPENS)
         await kubelet.until_said("one", "opened")
     assert "who holds which device is not known" not in caplog.text
+
+
+async def test_a_link_is_followed_at_each_start_of_a_container(kubelet: Kubelet) -> None:
+    """So a reply that names a link stays right when the hardware behind it gets another number."""
+    link = kubelet.work / "by-id"
+    link.symlink_to("/dev/null")
+    node = kdp.DeviceNode(host_path=link, container_path="/dev/w0")
+    device = kdp.Device(id="w0", edits=kdp.ContainerEdits(device_nodes=[node]))
+    async with running(kubelet.paths, Plain(device)) as manager:
+        await eventually(lambda: manager.is_ready)
+        kubelet.put("one", {RESOURCE: 1}, f"ls -l /dev/w0; {STAY}", restart="Always")
+        await kubelet.until_said("one", "1,   3")
+        link.unlink()
+        link.symlink_to("/dev/zero")
+        await kubelet.kill_containers()
+        await kubelet.until_said("one", "1,   5")
 
 
 async def test_a_pod_without_the_resource_has_no_device(kubelet: Kubelet) -> None:

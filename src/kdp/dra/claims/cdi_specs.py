@@ -31,7 +31,7 @@ from ...cdi.names import qualified
 from ...cdi.render import declared, resolved
 from ...errors import InvalidValueError
 from ...model.claims import Claim, NetworkData
-from ...model.edits import ContainerEdits, Mount
+from ...model.edits import ContainerEdits, Mount, check_environment
 from ...storage.documents import parse_json
 from ...supervision.given import Given
 from .checkpoint import Answer, Record, SavedPart, part_of, typed
@@ -104,10 +104,12 @@ def render_part(
         keeps_nodes: Whether the same edits stay for as long as the claim is prepared; otherwise they are made anew.
 
     Raises:
+        AllocationError: Linux starts no program with the environment variables.
         InvalidValueError: A device node or a mount's source is not there, CDI cannot carry the edits, or ``network``
             names what is none of the devices.
     """
     check_edits(edits)
+    check_environment(edits.env)
     interfaces = _network(network or {}, part)
     for node in edits.device_nodes:
         host.device_node(node.host_path)
