@@ -74,15 +74,19 @@ class AllocationRecords:
     """Keeps the allocations of all resources of a process. Run `run` in a task group.
 
     Args:
+        allocations: What is decided with.
+        plugin_dir: The kubelet's plugin directory.
+        state_dir: Where allocations are saved; None: nowhere.
         period: Seconds between two looks for what a process beside this one has left.
 
     Attributes:
         changes: Changes when the kubelet may have to be asked sooner.
     """
 
-    def __init__(self, allocations: Allocations, *, state_dir: Path | None, period: float) -> None:
+    def __init__(self, allocations: Allocations, *, plugin_dir: Path, state_dir: Path | None, period: float) -> None:
         self.changes: Observable[None] = Observable(None)
         self._allocations = allocations
+        self._plugin_dir = plugin_dir
         self._state_dir = state_dir
         self._period = period
         self._resources: dict[str, _Resource] = {}
@@ -288,7 +292,7 @@ class AllocationRecords:
             await load("kdp.deviceplugin.tracking.store")
             from .store import AllocationStore  # as late as it is made
 
-            resource.store = resource.store or AllocationStore(self._state_dir, resource.name)
+            resource.store = resource.store or AllocationStore(self._state_dir, resource.name, self._plugin_dir)
         return resource.store
 
     async def _save(self, resource: _Resource) -> None:

@@ -3,12 +3,12 @@
 One JSON file for each resource and process, in a directory outside of the kubelet's (a kubelet up to 1.32 removes every
 file from the plugin directory)::
 
-    {"version": 1, "resource": "example.com/widget",
+    {"version": 1, "resource": "example.com/widget", "plugin_dir": "/var/lib/kubelet/device-plugins",
      "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]],
                       "given": {"w0": {"nodes": ["/dev/widget0"], "identity": ""}}}]}
 
 ``pods`` are those that may hold devices which no list has named, where they are known. ``given`` is what the container
-was given; see `Given`.
+was given; see `Given`. ``plugin_dir`` tells the kubelet: what a test's kubelet gave says nothing of the node's.
 
 * It is replaced atomically: a reader finds the old one or the new one, whole.
 * Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
@@ -78,8 +78,21 @@ class _Unreadable(ValueError):
     """Why a file is set aside."""
 
 
+class _OtherKubeletError(Exception):
+    """A file is of another kubelet's allocations, as a test has it."""
+
+    def __init__(self, plugin_dir: str) -> None:
+        super().__init__(plugin_dir)
+        self.plugin_dir = plugin_dir
+
+
 class AllocationStore:
     """The saved allocations of one resource.
+
+    Args:
+        directory: Where the files are; made when it is needed.
+        resource: The extended resource.
+        plugin_dir: The directory of the kubelet that allocates.
 
     Attributes:
         has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's
@@ -87,8 +100,9 @@ class AllocationStore:
         problem: Why the directory cannot be used; None: it can, or there was no need.
     """
 
-    def __init__(self, directory: Path, resource: str) -> None:
+    def __init__(self, directory: Path, resource: str, plugin_dir: Path) -> None:
         self.has_neighbours = False
+        self._plugin_dir = os.fspath(plugin_dir)
         self._directory = directory
         self._resource = resource
         self._stem = resource.replace("/", "_")
@@ -151,6 +165,11 @@ class AllocationStore:
                 continue
             try:
                 saved = self._read(reading.read_open(descriptor))
+            except _OtherKubeletError as other:
+                if not os.path.exists(other.plugin_dir):
+                    path.unlink(missing_ok=True)
+                locks.close(descriptor)
+                continue
             except (_Unreadable, OSError) as error:
                 self._set_aside(path, error)
                 locks.close(descriptor)
@@ -185,6 +204,8 @@ class AllocationStore:
                 raise _Unreadable(f"it is of version {version}, and this kdp knows version {VERSION} only")
             if version != VERSION or document["resource"] != self._resource:
                 raise _Unreadable(f"it says version {version!r} and resource {document['resource']!r}")
+            if (plugin_dir := str(document.get("plugin_dir", self._plugin_dir))) != self._plugin_dir:
+                raise _OtherKubeletError(plugin_dir)
             return [
                 Saved(
                     uid=str(each["uid"]),
@@ -242,6 +263,7 @@ class AllocationStore:
         document = {
             "version": VERSION,
             "resource": self._resource,
+            "plugin_dir": self._plugin_dir,
             "allocations": [each.as_json() for each in allocations],
         }
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)

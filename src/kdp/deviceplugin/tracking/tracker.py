@@ -122,7 +122,9 @@ class Tracker:
         self._pace = pace or Pace()
         self._always_lists = always_lists
         self._allocations = Allocations(self._pace)
-        self.records = AllocationRecords(self._allocations, state_dir=state_dir, period=self._pace.look)
+        self.records = AllocationRecords(
+            self._allocations, plugin_dir=paths.device_plugin_dir, state_dir=state_dir, period=self._pace.look
+        )
         self._poller = PodResourcesPoller(paths, self._pace)
         self._resources: dict[str, _Resource] = {}
         self._holders: Mapping[tuple[str, str], Holder] | None = None

@@ -11,11 +11,19 @@ import pytest
 
 from kdp.deviceplugin.tracking.store import AllocationStore, Saved
 from kdp.errors import InvalidValueError
+from kdp.supervision.given import Given
 from kdp.supervision.hooks import check_state
 from kdp_testkit.patience import PATIENCE
 
 RESOURCE = "example.com/widget"
-ONE = Saved(uid="u1", ids=("w0",), state={"a": [1, None]}, is_seen=True)
+PLUGINS = Path("/var/lib/kubelet/device-plugins")
+ONE = Saved(
+    uid="u1",
+    ids=("w0",),
+    state={"a": [1, None]},
+    is_seen=True,
+    given={"w0": Given(nodes=("/dev/w0",), identity="serial 1")},
+)
 TWO = Saved(uid="u2", ids=("w1", "w2"), state={}, is_seen=False, suspects=frozenset({("default", "train-0")}))
 
 
@@ -23,14 +31,33 @@ def files(directory: Path) -> list[str]:
     return sorted(os.listdir(directory))
 
 
+async def test_what_a_tests_kubelet_gave_says_nothing_of_the_nodes(tmp_path: Path) -> None:
+    """Both save in one state directory, and a killed test's allocations were taken for those of pods."""
+    plugins, state = tmp_path / "plugins", tmp_path / "state"
+    plugins.mkdir()
+    killed = AllocationStore(state, RESOURCE, plugins)
+    assert await killed.save([ONE])
+    killed.close()
+    [name] = files(state)
+    await eventually_free(state / name)
+    assert await AllocationStore(state, RESOURCE, PLUGINS).adopt() == []
+    assert files(state) == [name]  # its kubelet may go on
+    plugins.rmdir()
+    assert await AllocationStore(state, RESOURCE, PLUGINS).adopt() == []
+    assert files(state) == []
+
+
 async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
-    first = AllocationStore(tmp_path / "state", RESOURCE)
+    first = AllocationStore(tmp_path / "state", RESOURCE, PLUGINS)
     assert await first.adopt() == []
     assert await first.save([ONE])
     assert await first.save([ONE, TWO])
     [name] = files(tmp_path / "state")
     assert name.startswith("example.com_widget.")
-    second, third = AllocationStore(tmp_path / "state", RESOURCE), AllocationStore(tmp_path / "state", RESOURCE)
+    second, third = (
+        AllocationStore(tmp_path / "state", RESOURCE, PLUGINS),
+        AllocationStore(tmp_path / "state", RESOURCE, PLUGINS),
+    )
     assert await second.adopt() == []  # its process lives
     first.close()
     await eventually_free(tmp_path / "state" / name)
@@ -61,12 +88,12 @@ async def eventually_free(path: Path) -> None:
 
 
 async def test_other_resources_are_left_alone(tmp_path: Path) -> None:
-    other = AllocationStore(tmp_path, f"{RESOURCE}.shared")
+    other = AllocationStore(tmp_path, f"{RESOURCE}.shared", PLUGINS)
     assert await other.save([ONE])
     [name] = files(tmp_path)
     other.close()
     await eventually_free(tmp_path / name)
-    ours = AllocationStore(tmp_path, RESOURCE)
+    ours = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     assert await ours.adopt() == []
     assert await ours.save([TWO])
     assert len(files(tmp_path)) == 2
@@ -86,7 +113,7 @@ async def test_a_file_that_cannot_be_used_is_set_aside_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, why: str
 ) -> None:
     (tmp_path / "example.com_widget.dead.json").write_text(text)
-    store = AllocationStore(tmp_path, RESOURCE)
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     assert await store.adopt() == []
     [name] = files(tmp_path)
     assert name.startswith("example.com_widget.dead.json.set-aside-")
@@ -102,7 +129,7 @@ async def test_a_file_that_cannot_be_used_is_set_aside_and_said(
 async def test_a_directory_that_cannot_be_made_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kdp")
     (tmp_path / "state").write_text("a file is in the way")
-    store = AllocationStore(tmp_path / "state" / "below", RESOURCE)
+    store = AllocationStore(tmp_path / "state" / "below", RESOURCE, PLUGINS)
     await store.adopt()
     assert not await store.save([ONE])
     assert not await store.save([ONE, TWO])
@@ -120,7 +147,7 @@ async def test_a_disk_that_hangs_holds_nobody_up(
 ) -> None:
     read_end, write_end = os.pipe()
     monkeypatch.setattr(os, "fsync", lambda _: os.read(read_end, 1))
-    store = AllocationStore(tmp_path, RESOURCE)
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     assert not await store.save([ONE], patience=0.05)
     assert "has not taken the allocations within 0.05 s" in caplog.text
     os.close(write_end)  # and comes back
@@ -135,7 +162,7 @@ async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_ca
     tmp_path: Path, without_threads: Callable[[], AbstractContextManager[list[str]]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As at a container's limit of processes: it ended the process, or nothing was saved any more."""
-    store = AllocationStore(tmp_path, RESOURCE)
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     with without_threads():
         assert await store.adopt() == []
         assert store.has_neighbours  # so that it is asked again

@@ -16,11 +16,19 @@ from kdp.deviceplugin.tracking.store import AllocationStore
 from kdp.supervision.hooks import check_state
 
 RESOURCE = "example.com/widget"
+PLUGINS = Path("/var/lib/kubelet/device-plugins")
 LEDGER: dict[str, Any] = {
     "version": 1,
     "resource": RESOURCE,
+    "plugin_dir": str(PLUGINS),
     "allocations": [
-        {"uid": "u1", "ids": ["w0", "w1"], "state": {"a": [1, None]}, "seen": True},
+        {
+            "uid": "u1",
+            "ids": ["w0", "w1"],
+            "state": {"a": [1, None]},
+            "seen": True,
+            "given": {"w0": {"nodes": ["/dev/w0"], "identity": "serial 1"}},
+        },
         {"uid": "u2", "ids": ["w1"], "state": {}, "seen": False, "pods": [["default", "train-0"]]},
     ],
 }
@@ -30,7 +38,7 @@ def test_a_ledger_is_taken_over_or_set_aside(tmp_path: Path, figure: Callable[[s
     async def take_over(data: bytes) -> None:
         path = tmp_path / "example.com_widget.0123456789ab.json"
         path.write_bytes(data)
-        store = AllocationStore(tmp_path, RESOURCE)
+        store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
         found = await store.adopt()
         assert found or not path.exists() or b"allocations" in data, "what is not taken over is set aside"
         allocations = Allocations(attrs.evolve(Pace()))
