@@ -224,8 +224,9 @@ def _registered_at(kubelet: SimulatedKubelet, resource: str, *, since: float) ->
 
 
 def _reply_lines(reply: ContainerReply) -> list[str]:
+    # Sorted, since a map of protobuf has its entries in any order.
     return [
-        *(f"env {name}={value}" for name, value in reply.envs.items()),
+        *(f"env {name}={value}" for name, value in sorted(reply.envs.items())),
         *(f"device {node.host_path} at {node.container_path}, {node.permissions}" for node in reply.devices),
         *(
             f"mount {mount.host_path} at {mount.container_path}, {'read-only' if mount.read_only else 'read-write'}"
