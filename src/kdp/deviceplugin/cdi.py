@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from ..cdi import CdiDevice, CdiDirectory, CdiEdits, CdiSpec, cdi_kind, render_device
+from ..cdi import CdiDevice, CdiDirectory, CdiEdits, CdiSpec, cdi_kind
 from ..cdi.render import device_of, render_edits
 from ..errors import CdiWriteError
 from . import wire
@@ -183,10 +183,10 @@ class ResourceCdi:
 
     def _names(self, devices: Iterable[Device]) -> list[str]:
         with self._lock:
-            changed = False
+            changed, edits = False, dict[int, CdiEdits]()
             for device in devices:
                 # Anew each time: a node that was plugged in again may have another owner, or be another link's end.
-                spec = render_device(device, self._host, without_env=self._joined)
+                spec = self._render(device, edits)
                 changed |= self._rendered.get(device.id) != spec
                 self._rendered[device.id] = spec
             self._write(changed=changed)

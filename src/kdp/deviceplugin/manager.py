@@ -301,12 +301,11 @@ class PluginManager(Service):
 
     def _outdated(self, backend: DeviceBackend, devices: Sequence[Device]) -> dict[str, str]:
         """Return why devices are not what the pods that hold them were given, by device id."""
-        groups: dict[str, list[Device]] = {}
-        for device in devices:
-            groups.setdefault(resource_of(device, backend), []).append(device)
         found: dict[str, str] = {}
-        for resource, group in groups.items():
-            found.update(self._tracker.records.faults(resource, group))
+        for device in devices:
+            given = self._tracker.records.given(resource_of(device, backend), device.id)
+            if given is not None and (fault := given.fault(device)) is not None:
+                found[device.id] = fault
         return found
 
     def _apply(self, supervisor: Supervisor, found: Discovery) -> None:

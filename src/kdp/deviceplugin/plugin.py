@@ -148,7 +148,8 @@ class DevicePlugin:
                 self._cdi.update(device for device in described.values() if not self._is_other(device))
 
     def _is_other(self, device: Device) -> bool:
-        return self._tracker.records.is_other_hardware(self.resource, device)
+        given = self._tracker.records.given(self.resource, device.id)
+        return given is not None and given.is_other_hardware(device)
 
     def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""

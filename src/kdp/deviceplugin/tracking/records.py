@@ -128,21 +128,10 @@ class AllocationRecords:
         with anyio.move_on_after(ADOPT_PATIENCE):
             await self._resources[resource].adopted.wait()
 
-    def faults(self, resource: str, devices: Iterable[Device]) -> dict[str, str]:
-        """Return why devices are not what the pods that hold them were given, by device id."""
-        found: dict[str, str] = {}
-        for device in devices:
-            record = self._allocations.newest_of(resource, device.id)
-            if record is None or device.id not in record.given:
-                continue
-            if (fault := record.given[device.id].fault(device)) is not None:
-                found[device.id] = fault
-        return found
-
-    def is_other_hardware(self, resource: str, device: Device) -> bool:
-        """Return whether the id of a device that a pod holds stands for another physical thing now."""
-        record = self._allocations.newest_of(resource, device.id)
-        return record is not None and device.id in record.given and record.given[device.id].is_other_hardware(device)
+    def given(self, resource: str, device_id: str) -> Given | None:
+        """Return what the pod that holds a device was given; None: no pod holds it, or nothing can be compared."""
+        record = self._allocations.newest_of(resource, device_id)
+        return None if record is None else record.given.get(device_id)
 
     async def settle(self, seconds: float) -> None:
         """Give the releases that run a moment, and let the stores go."""

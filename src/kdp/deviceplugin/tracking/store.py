@@ -23,6 +23,7 @@ Reading and writing happen in a daemon thread, so that a disk that hangs holds n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -167,7 +168,8 @@ class AllocationStore:
                 saved = self._read(reading.read_open(descriptor))
             except _OtherKubeletError as other:
                 if not os.path.exists(other.plugin_dir):
-                    path.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # it is only in the way
+                        path.unlink()
                 locks.close(descriptor)
                 continue
             except (_Unreadable, OSError) as error:

@@ -376,7 +376,8 @@ class Preparer:
                 async with self._locks.claim(uid):
                     await offload(partial(self._renew, uid, known))
             except KdpError as error:
-                logger.warning("%s: the CDI file of claim %s is outdated: %s", self._driver, uid, sentence(error))
+                if self._meanings.get(uid) != ():  # a failure that goes on is no news
+                    logger.warning("%s: the CDI file of claim %s is outdated: %s", self._driver, uid, sentence(error))
                 self.doubts.set(None)
                 meanings[uid] = ()
         self._meanings = meanings

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -31,7 +32,13 @@ def files(directory: Path) -> list[str]:
     return sorted(os.listdir(directory))
 
 
-async def test_what_a_tests_kubelet_gave_says_nothing_of_the_nodes(tmp_path: Path) -> None:
+def read_only(path: Path) -> None:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+
+async def test_what_a_tests_kubelet_gave_says_nothing_of_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both save in one state directory, and a killed test's allocations were taken for those of pods."""
     plugins, state = tmp_path / "plugins", tmp_path / "state"
     plugins.mkdir()
@@ -43,6 +50,10 @@ async def test_what_a_tests_kubelet_gave_says_nothing_of_the_nodes(tmp_path: Pat
     assert await AllocationStore(state, RESOURCE, PLUGINS).adopt() == []
     assert files(state) == [name]  # its kubelet may go on
     plugins.rmdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", read_only)
+        assert await AllocationStore(state, RESOURCE, PLUGINS).adopt() == []  # an error of the disk ended the process
+    assert files(state) == [name]
     assert await AllocationStore(state, RESOURCE, PLUGINS).adopt() == []
     assert files(state) == []
 
