@@ -40,7 +40,7 @@ def of_path(host: NodeFiles, path: str) -> str:
         return _of_usb(usb)
     if (group := _VFIO.fullmatch(directory.path)) is not None:
         found = read_groups(host).get(int(group[1]))
-        return "" if found is None else " ".join(member.address for member in found.members)
+        return "" if found is None else found.identity
     function = directory.pci
     return "" if function is None else function.path
 

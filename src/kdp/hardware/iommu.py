@@ -39,6 +39,11 @@ class IommuGroup:
     members: tuple[PciFunction, ...]
 
     @property
+    def identity(self) -> str:
+        """What stays with the group when its number changes: the addresses of its members."""
+        return " ".join(member.address for member in self.members)
+
+    @property
     def vfio_fault(self) -> str | None:
         """Why VFIO gives the group to nobody, as a sentence with the function and the driver; None: it does."""
         in_the_way = [

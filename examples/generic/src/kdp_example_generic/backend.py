@@ -7,6 +7,7 @@ itself: it asks for a discovery, so that there is one place that looks and one t
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import time
@@ -26,6 +27,7 @@ from .reload import ConfigFile
 from .usb import NODES, UsbDevice, scan
 
 if TYPE_CHECKING:
+    from .devices import IommuGroups
     from .match import Bundle
     from .pattern import Found, Part
 
@@ -62,6 +64,7 @@ class Generic(kdp.DeviceBackend):
         complaints: set[str] = set()
         owners: dict[str, str] = {}
         partitions = read_partitions(self.host)
+        groups = functools.cache(self.host.iommu_groups)  # for this look
         now = time.monotonic()
         for resource, pairing in self._pairings:
             members: list[list[Found]] = []
@@ -75,7 +78,7 @@ class Generic(kdp.DeviceBackend):
                         paths = [path for path in paths if not self._is_directory(path.path)]
                     members.append([path for path in paths if path.path not in partitions.idle])
             for bundle in pairing.bundles(members, now):
-                for device in self._made(resource, pairing.group, bundle, owners, partitions):
+                for device in self._made(resource, pairing.group, bundle, owners, partitions, groups):
                     first = found.setdefault(device.id, device)
                     if first is not device:
                         complaints.add(
@@ -89,13 +92,19 @@ class Generic(kdp.DeviceBackend):
         return list(found.values())
 
     def _made(
-        self, resource: Resource, group: Group, bundle: Bundle, owners: dict[str, str], partitions: Partitions
+        self,
+        resource: Resource,
+        group: Group,
+        bundle: Bundle,
+        owners: dict[str, str],
+        partitions: Partitions,
+        iommu_groups: IommuGroups,
     ) -> list[kdp.Device]:
         """Return the devices of a bundle; a node that an earlier device has for itself makes them unhealthy."""
         bundle = expanded(self.host, bundle)
         own = [self._real(found.path) for member, found in bundle.members if is_exclusive_node(member, group.count)]
         taken = {path: owners[path] for path in own if path in owners}
-        devices = build(self.host, resource, group, bundle, taken, partitions)
+        devices = build(self.host, resource, group, bundle, taken, partitions, iommu_groups)
         for path in own:
             owners.setdefault(path, f"{devices[0].id!r} of {resource.name}")
         return devices

@@ -14,11 +14,13 @@ import kdp.hardware
 from .config import Group, PathMember, Resource, UsbMember
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from .amdgpu import Partitions
     from .match import Bundle
     from .pattern import Found
+
+    IommuGroups = Callable[[], Mapping[int, kdp.hardware.IommuGroup]]
 
 MAX_ID = 63
 """What kdp and the kubelet's API allow."""
@@ -48,6 +50,7 @@ def build(
     bundle: Bundle,
     taken: Mapping[str, str],
     partitions: Partitions,
+    iommu_groups: IommuGroups,
 ) -> list[kdp.Device]:
     """Return the devices that a bundle makes: one, or ``count`` replicas of it that share a unit.
 
@@ -58,20 +61,25 @@ def build(
         bundle: What they consist of.
         taken: Nodes of the bundle that another device has for itself, each with that device.
         partitions: Those of AMD's cards.
+        iommu_groups: Returns the node's IOMMU groups, read once for all bundles: each reading looks at all functions.
     """
     card = next((card for _, found in bundle.members if (card := partitions.card_of(found.path)) is not None), None)
     reasons = list(bundle.missing)
     nodes: set[int] = set()
     for member, found in bundle.members:
         if member.is_node:
-            reason = _no_device(host, found.path) or _vfio_fault(host, found.path)
+            vfio = _vfio_group(iommu_groups, found.path)
+            reason = _no_device(host, found.path) or (vfio and vfio.vfio_fault)
             if reason is not None:
                 reasons.append(reason)
+            elif card is not None:
+                nodes |= set(card.numa_nodes)
             else:
-                nodes |= set(host.numa_nodes(found.sysfs or found.path) if card is None else card.numa_nodes)
+                near = [found.sysfs or found.path] if vfio is None else [each.path for each in vfio.members]
+                nodes |= set(host.numa_nodes(*near))
     devices: list[kdp.Device] = []
     values = _values(resource, group, bundle)
-    identity = _identity(host, bundle) if card is None else card.path
+    identity = _identity(host, bundle, iommu_groups) if card is None else card.path
     attributes = kdp.hardware.attributes_of({"path": bundle.anchor.path, "resource": resource.name})
     for replica in range(group.count):
         edits = kdp.ContainerEdits()
@@ -102,14 +110,14 @@ def build(
     return devices
 
 
-def _identity(host: kdp.hardware.Host, bundle: Bundle) -> str:
+def _identity(host: kdp.hardware.Host, bundle: Bundle, iommu_groups: IommuGroups) -> str:
     """Return what stays with the nodes that are this device's own. What is optional may come and go, and stays out."""
-    own = (
-        found.sysfs or found.path
-        for member, found in bundle.members
-        if member.is_node and member.is_exclusive and not member.optional
-    )
-    return "; ".join(filter(None, map(host.identity, own)))
+    own: list[str] = []
+    for member, found in bundle.members:
+        if member.is_node and member.is_exclusive and not member.optional:
+            vfio = _vfio_group(iommu_groups, found.path)
+            own.append(host.identity(found.sysfs or found.path) if vfio is None else vfio.identity)
+    return "; ".join(filter(None, own))
 
 
 def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
@@ -120,10 +128,9 @@ def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
     return f"{path} is a {'directory without device nodes' if host.is_directory(path) else 'file, not a device node'}"
 
 
-def _vfio_fault(host: kdp.hardware.Host, path: str) -> str | None:
+def _vfio_group(iommu_groups: IommuGroups, path: str) -> kdp.hardware.IommuGroup | None:
     match = _VFIO_GROUP.fullmatch(path)
-    group = None if match is None else host.iommu_groups().get(int(match[1]))
-    return None if group is None else group.vfio_fault
+    return None if match is None else iommu_groups().get(int(match[1]))
 
 
 def _values(resource: Resource, group: Group, bundle: Bundle) -> dict[str, str]:
