@@ -13,7 +13,7 @@ from .backend import RESOURCE
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
 
-__all__ = ["DEVICES", "IMAGE", "OPENS", "Nodes", "daemon_set", "pod"]
+__all__ = ["DEVICES", "IMAGE", "OPENS", "Nodes", "daemon_set", "device_class", "pod"]
 
 IMAGE: Final = "docker.io/kdp/generic:1"
 DEVICES: Final = "/run/widgets"
@@ -138,4 +138,14 @@ def pod(name: str, count: int = 1, *, script: str = OPENS) -> dict[str, Any]:
             "automountServiceAccountToken": False,
             "containers": [container],
         },
+    }
+
+
+def device_class(name: str, driver: str) -> dict[str, Any]:
+    """Return the class of all devices of a DRA driver."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]},
     }

@@ -16,7 +16,7 @@ from kdp.kubelet.sockets import is_answered
 
 from .backend import RESOURCE, Figure, Widgets, running
 from .conftest import Namespace
-from .deploy import DEVICES, Nodes
+from .deploy import DEVICES, Nodes, device_class
 from .nodekit import Cluster
 from .nodekit.cluster import NODE
 from .nodekit.image import STAY
@@ -159,15 +159,7 @@ async def driver(namespace: Namespace) -> AsyncIterator[Driver]:
     cluster = namespace.cluster
     nodes = Nodes(cluster.work / "run/widgets", *(f"w{number}" for number in range(4)))
     found = Driver(cluster, namespace.name)
-    expression = f'device.driver == "{DRIVER}"'
-    await cluster.apply(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": "widget"},
-            "spec": {"selectors": [{"cel": {"expression": expression}}]},
-        }
-    )
+    await cluster.apply(device_class("widget", DRIVER))
     await found.start()
     try:
         yield found

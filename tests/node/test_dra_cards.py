@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from .conftest import Namespace
-from .deploy import DEVICES, Nodes
+from .deploy import DEVICES, Nodes, device_class
 from .nodekit import Cluster
 from .test_dra import CLAIMS, PROGRAM, SLICES, Object, claim, pod
 
@@ -99,13 +99,7 @@ async def cards(shared_cluster: Cluster) -> AsyncIterator[Driver]:
     cluster = shared_cluster
     folder = cluster.work / "run/cards"
     folder.mkdir()
-    kind = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "card"},
-        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
-    }
-    await cluster.apply(kind)
+    await cluster.apply(device_class("card", DRIVER))
     await cluster.spawn("dra-cards", sys.executable, CARDS, folder)
 
     async def is_published() -> bool:

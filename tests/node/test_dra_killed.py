@@ -13,7 +13,7 @@ import pytest
 
 from .backend import Figure
 from .conftest import Namespace
-from .deploy import DEVICES, Nodes
+from .deploy import DEVICES, Nodes, device_class
 from .test_dra import CLAIMS, DRIVER, SLICES, Driver, Object, claim, pod
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,15 +66,7 @@ async def driver(namespace: Namespace) -> AsyncIterator[Mortal]:
     nodes = Nodes(cluster.work / "run/widgets", "w0", "w1")
     found = Mortal(cluster, namespace.name)
     found.hardware.mkdir()
-    expression = f'device.driver == "{DRIVER}"'
-    await cluster.apply(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": "widget"},
-            "spec": {"selectors": [{"cel": {"expression": expression}}]},
-        }
-    )
+    await cluster.apply(device_class("widget", DRIVER))
     try:
         yield found
     finally:

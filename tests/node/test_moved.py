@@ -17,6 +17,7 @@ import attrs
 import pytest
 
 from .conftest import Namespace
+from .deploy import device_class
 from .nodekit import Cluster
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE
@@ -109,9 +110,13 @@ class Adapters:
         await self.cluster.kill_container(found)
         return await self.seen(pod, before + 1)
 
+    @property
+    def specs(self) -> list[Path]:
+        return [*(self.cluster.work / "run/cdi").glob("kdp_*")]
+
     def by_cdi(self) -> dict[str, str]:
         """Return which node each path in a container is, as a runtime reads it now."""
-        specs = [json.loads(path.read_text()) for path in (self.cluster.work / "run/cdi").glob("kdp_*")]
+        specs = [json.loads(path.read_text()) for path in self.specs]
         edits = [device["containerEdits"] for spec in specs for device in spec["devices"]]
         return {node["path"]: node["hostPath"] for each in edits for node in each["deviceNodes"]}
 
@@ -142,14 +147,8 @@ async def adapters(namespace: Namespace) -> AsyncIterator[Adapters]:
     found = Adapters(cluster, namespace.name)
     found.plug(wA=0, wB=1)
     request = {"name": "r", "exactly": {"deviceClassName": "adapter"}}
-    expression = f'device.driver == "{DRIVER}"'
     await cluster.apply(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": "adapter"},
-            "spec": {"selectors": [{"cel": {"expression": expression}}]},
-        },
+        device_class("adapter", DRIVER),
         {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaimTemplate",
@@ -166,6 +165,8 @@ async def adapters(namespace: Namespace) -> AsyncIterator[Adapters]:
             await found.start()  # a pod ends only when its claim is unprepared
         await cluster.clear_pods(found.namespace)
         await found.kill()
+        for file in found.specs:  # a plugin that stops leaves it
+            file.unlink()
         for path in ("/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/deviceclasses"):
             await cluster.api("DELETE", path)
 

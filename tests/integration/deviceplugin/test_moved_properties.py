@@ -76,6 +76,9 @@ class Node:
             path = reply.devices[0].host_path
         return self.backend.host.resolve(path) != self.backend.host.resolve(f"/dev/by-id/{held}")
 
+    def _is_offered(self, device_id: str) -> bool:
+        return self.kubelet.devices(RESOURCE)[device_id].health == "Healthy"
+
     async def start(self) -> None:
         """Start all containers again. A wrong one is known within a moment; links are never wrong."""
         for pod in self.pods:
@@ -86,7 +89,7 @@ class Node:
             began = self.moved_at
 
             with anyio.fail_after(PATIENCE):
-                while self.kubelet.devices(RESOURCE)[held].health == "Healthy" and await self.wrong(pod):  # noqa: ASYNC110
+                while self._is_offered(held) and await self.wrong(pod):  # noqa: ASYNC110 - the kubelet tells nobody
                     await anyio.sleep(0.005)
             self.window = max(self.window, time.monotonic() - began)
 
