@@ -19,6 +19,7 @@ def test_the_answers_say_what_gave_them() -> None:
     assert stored["date"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))
 def test_no_set_is_worse_by_its_own_score(name: str) -> None:
     gpus = TOPOLOGIES[name]

@@ -100,6 +100,7 @@ def test_the_file_of_a_resource_whose_kind_was_another_before_goes_with_its_devi
     assert sorted(directory.remove_stale(host)) == sorted([old, new])
 
 
+@pytest.mark.thorough
 def test_what_is_no_file_is_replaced_or_removed_and_nobody_waits(tmp_path: Path) -> None:
     """A runtime that reads a FIFO waits for ever, for all of its containers."""
     directory = CdiDirectory(tmp_path)

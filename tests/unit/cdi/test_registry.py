@@ -105,6 +105,7 @@ def test_a_node_that_the_runtime_will_not_find_is_named(
     assert problem(tree, **{"/etc/cdi/w.json": json.dumps(spec)}) == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "text", ["[]", "kind: [a]\ndevices: [{name: [a]}]", f"{ALIASES}kind: *i", "&a [*a]", "\xff", "[" * 5000]
 )

@@ -159,6 +159,7 @@ def test_braces_of_a_target_are_no_template(tmp_path: Path) -> None:
     assert '{{ "{{" }} x }}/widgets.py:Widgets' in (made / "templates/daemonset.yaml").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "named"),
     [

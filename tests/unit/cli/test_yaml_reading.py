@@ -39,6 +39,7 @@ def test_a_plain_scalar_means_what_all_readers_agree_on(text: str, value: object
     assert (type(found), found) == (type(value), value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "why"),
     [

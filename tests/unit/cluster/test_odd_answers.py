@@ -45,6 +45,7 @@ async def test_a_slice_is_deleted_if_the_api_server_says_so(server: HttpServer, 
     await api.delete_slice({"metadata": {"name": "s1", "uid": "u", "resourceVersion": "7"}})
 
 
+@pytest.mark.thorough
 async def test_an_endless_answer_costs_bounded_memory(server: HttpServer, api: KubeApi) -> None:
     sent = (b"x" * (1 << 20),) * (2 * client.MOST_BYTES >> 20)
     server.reply = lambda _: Answer(chunks=sent)

@@ -52,6 +52,7 @@ def test_one_that_fails_again_and_again_leaves_the_others_their_places() -> None
     assert len(history.events) == 4
 
 
+@pytest.mark.thorough
 def test_its_memory_has_a_bound_whatever_is_added() -> None:
     tracemalloc.start()
     try:

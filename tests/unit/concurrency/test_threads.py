@@ -54,6 +54,7 @@ async def test_a_thread_that_nobody_needs_ends(monkeypatch: pytest.MonkeyPatch) 
     assert await offload(threading.current_thread) is not thread
 
 
+@pytest.mark.thorough
 async def test_whoever_takes_a_thread_as_it_ends_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "IDLE", 0.0)
     monkeypatch.setattr(threads, "_free", [])

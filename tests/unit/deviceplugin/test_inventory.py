@@ -81,6 +81,7 @@ def test_a_list_that_would_not_fit_if_all_were_unhealthy_is_refused_and_changes_
     assert inventory.update(devices[:9], 2.0).on_wire
 
 
+@pytest.mark.thorough
 def test_ten_thousand_tombstones_can_give_way_at_once() -> None:
     old, new = ([kdp.Device(id=f"{kind}-{number}") for number in range(10_000)] for kind in ("old", "new"))
     size = sum(worst_case_bytes(encode_device(device, True), True) for device in old)

@@ -110,6 +110,7 @@ def everything(file: Path) -> bytes:
     return gzip.decompress(file.read_bytes())
 
 
+@pytest.mark.thorough
 def test_the_shells_directory_is_no_password(node: Node, tmp_path: Path) -> None:
     node = attrs.evolve(node, environ={"PWD": str(tmp_path), "OLDPWD": "/root", "MYSQL_PWD": "opensesame"})
     state = json.loads(bundle(node).files[f"{PLACE}/state.json"].data)

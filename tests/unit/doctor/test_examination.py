@@ -47,6 +47,7 @@ def test_a_question_that_hangs_costs_its_deadline_only(tmp_path: Path) -> None:
     assert found[0].answer.seen == "no answer within 0.3 s"
 
 
+@pytest.mark.thorough
 def test_a_dead_file_system_costs_only_the_questions_that_look_at_it(tmp_path: Path) -> None:
     end = threading.Event()
 
@@ -105,6 +106,7 @@ HOSTILE: list[Any] = [
 ]
 
 
+@pytest.mark.thorough
 def test_no_status_document_ends_a_question(tmp_path: Path) -> None:
     for document in HOSTILE:
         found = examine(QUESTIONS, node_in(tmp_path, document), deadline=30.0)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, cast
 
+import pytest
+
 import kdp
 from kdp.concurrency.history import History
 from kdp.deviceplugin.manager import Status
@@ -86,6 +88,7 @@ def test_without_anything_served_it_says_why() -> None:
     assert "other" not in found
 
 
+@pytest.mark.thorough
 def test_the_list_has_a_bound() -> None:
     many = {str(i): kdp.Device(id=str(i)) for i in range(MOST_DEVICES + 1)}
     [one] = shown(Status(resources={"example.com/w": resource(listed=many, faults={})}, backends=()))["resources"]

@@ -6,6 +6,8 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
+import pytest
+
 from kdp.model.devices import Device, Health
 from kdp.model.health_policy import HealthPolicy
 from kdp.supervision.health import DeviceHealth, HealthChange, HealthMonitor, HealthState
@@ -91,6 +93,7 @@ def test_the_third_flap_leads_to_quarantine_which_grows_and_ends() -> None:
     assert states(subject.fault(["a"], "XID 79", kind="x", now=now)) == [("a", "healthy", "unhealthy")]
 
 
+@pytest.mark.thorough
 def test_a_device_that_flaps_a_thousand_times_a_second_costs_no_more_each_time() -> None:
     """All flaps of ten minutes were kept where no number of them leads to a quarantine, and counted at each one."""
     subject = monitor(WELL, flaps=None)
@@ -111,6 +114,7 @@ def test_a_device_that_flaps_a_thousand_times_a_second_costs_no_more_each_time()
     assert after - before < 10_000, "bytes"
 
 
+@pytest.mark.thorough
 def test_the_hold_down_stays_finite_however_often_it_doubles() -> None:
     subject = monitor(WELL, flaps=1, hold_down=1, hold_down_max=1e9, flap_window=1e12)
     now = 0.0

@@ -47,6 +47,7 @@ async def until(subject: DiscoveryPublisher, reason: str | None) -> None:
             await subject.discovery.after(subject.discovery.version)
 
 
+@pytest.mark.thorough
 async def test_the_first_and_the_last_state_of_a_flood_are_published_in_bounded_memory() -> None:
     subject = publisher("w0")
     report = EventReporter(subject, lambda: None)
@@ -109,6 +110,7 @@ def is_healthy(subject: HealthMonitor) -> bool:
     return subject.devices[0].health.is_healthy
 
 
+@pytest.mark.thorough
 def test_kinds_are_bounded_and_what_is_beyond_keeps_a_device_unhealthy() -> None:
     subject = monitor("w0")
     kinds = [f"kind {n}" for n in range(fault_limits.MOST_KINDS + 1)]

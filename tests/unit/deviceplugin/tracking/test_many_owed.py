@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from kdp.deviceplugin.tracking.allocations import AllocationRecord, Allocations
 from kdp.deviceplugin.tracking.pace import Pace
 from kdp_testkit.patience import PATIENCE
@@ -16,6 +18,7 @@ def record(number: int, ids: tuple[str, ...], **state: object) -> AllocationReco
     return AllocationRecord(uid=f"u{number}", resource="example.com/w", ids=ids, state=state)
 
 
+@pytest.mark.thorough
 def test_many_owed_allocations_are_taken_over_in_seconds(figure: Callable[[str, float, str], None]) -> None:
     owed = Allocations(Pace())
     began = time.monotonic()

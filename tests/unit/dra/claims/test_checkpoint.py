@@ -166,6 +166,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.thorough
 async def test_a_claim_is_locked_against_other_processes_until_they_die(tmp_path: Path) -> None:
     file = tmp_path / "data/serialize.lock"
     async with await anyio.open_process([sys.executable, "-c", HOLDER, str(file)], stderr=None) as holder:

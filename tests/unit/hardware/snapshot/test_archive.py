@@ -47,6 +47,7 @@ def refusal(path: Path) -> str:
     return text.removeprefix(f"snapshot {path}: ")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_recorded_survives_a_journey(name: str, tmp_path: Path) -> None:
     """Read, unpack, look at through Host, write, read: nothing is lost and no error is another one."""
@@ -96,6 +97,7 @@ def test_an_attribute_that_is_only_written_is_refused_to_root_too(tmp_path: Path
         host.read_bytes("/sys/remove")
 
 
+@pytest.mark.thorough
 def test_the_directory_is_removed_with_the_host(tmp_path: Path) -> None:
     host = Host.of_snapshot(file("rxe-6.1-half-removed"))
     root = host.root

@@ -93,6 +93,7 @@ def test_a_sparse_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     assert "sparse" in refusal(tmp_path / "s.tar.gz")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("lists", "names"),
     [
@@ -108,6 +109,7 @@ def test_a_small_archive_costs_no_minutes(lists: dict[str, str], names: list[str
     assert len(sentence(path)) < 1000
 
 
+@pytest.mark.thorough
 def test_links_through_links_are_followed_so_far_and_no_further(tmp_path: Path) -> None:
     chain = [link(f"l{n}", "./" * 400 + f"l{n + 1}") for n in range(2000)]
     snapshots.read(archive(tmp_path / "s.tar.gz", LISTS, *chain[:50]))

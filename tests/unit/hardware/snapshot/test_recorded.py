@@ -106,6 +106,7 @@ def test_recorded_half_way_through(nodes: dict[str, Host]) -> None:
     assert half.node_fault("/dev/infiniband/rdma_cm") is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rxe-6.1-half-removed", "dfl-6.1"])
 @pytest.mark.parametrize("how", ["absent", "empty", "EINVAL"])
 def test_each_attribute_failing_alone_raises_nothing_and_changes_no_other_device(

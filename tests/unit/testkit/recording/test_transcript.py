@@ -108,6 +108,7 @@ def test_a_recording_is_read_as_it_was_written(sample: Path) -> None:
     assert (end.side, end.code, end.detail, end.line) == ("plugin", "UNAVAILABLE", "gone", 8)
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_cut_anywhere_is_refused_with_a_sentence(sample: Path) -> None:
     whole = sample.read_bytes()
     for size in range(len(whole)):
