@@ -26,7 +26,7 @@ from kdp_example_generic.config import read
 
 from .blocks import ROOT, Block, differences
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "alone"]
 
 DEADLINE = 120.0
 """Seconds that one command may take."""
@@ -115,7 +115,7 @@ class Reader:
         programs = Path(sys.executable).parent
         environment |= {"PATH": f"{programs}:{environment['PATH']}", "HOME": os.fspath(self._directory)}
         done = subprocess.run(
-            [*self._alone(), "bash", "-euo", "pipefail", "-c", command],
+            [*alone(self._directory), "bash", "-euo", "pipefail", "-c", command],
             cwd=directory,
             env=environment | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.DEVNULL,
@@ -127,15 +127,20 @@ class Reader:
         )
         return done.returncode, done.stdout
 
-    def _alone(self) -> list[str]:
-        """Return what a command runs under: a reader has no other plugins, and tests beside this one do."""
-        if not _can_mount():  # an ordinary user's plugins leave nothing in root's directory
-            return []
-        state = self._directory / ".state"
-        state.mkdir(mode=0o700, exist_ok=True)
-        DEFAULT_STATE_DIR.mkdir(mode=0o700, exist_ok=True)
-        script = f'mount --bind "$1" {DEFAULT_STATE_DIR}; shift; exec "$@"'
-        return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh", os.fspath(state)]
+
+def alone(directory: Path) -> list[str]:
+    """Return what a command runs under: a reader has no other plugins, and tests beside this one do.
+
+    Args:
+        directory: One of the reader's own, in which the state directory comes to lie.
+    """
+    if not _can_mount():  # an ordinary user's plugins leave nothing in root's directory
+        return []
+    state = directory / ".state"
+    state.mkdir(mode=0o700, exist_ok=True)
+    DEFAULT_STATE_DIR.mkdir(mode=0o700, exist_ok=True)
+    script = f'mount --bind "$1" {DEFAULT_STATE_DIR}; shift; exec "$@"'
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh", os.fspath(state)]
 
 
 @cache

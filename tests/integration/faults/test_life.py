@@ -63,7 +63,7 @@ async def test_a_dead_registry_costs_no_living_stream(k: SimulatedKubelet, saw: 
         k.drop_stream(RESOURCE)
         sentence = await said("bound, but its process does not listen")
         assert "kubelet.sock" in sentence
-        # Each change in the directory begins with a quick look, which does not ask whether a process has bound the socket.
+        # Each change in the directory begins with a quick look, which does not ask who has bound the socket.
         await until(lambda: "is bound" in str(manager.status().resources[RESOURCE].reason))
         saw(Fault.REGISTRY_DEAD, str(manager.status().resources[RESOURCE].reason), state_of(manager))
         await k.restart()
