@@ -401,9 +401,7 @@ async def test_slices_wait_for_the_end_of_a_device_plugin(driver: Driver, figure
 
         await cluster.until_object("v1/nodes", NODE, offers("2"), "offers two devices by a device plugin")
         await driver.start()
-        sentence = (
-            f"node {NODE} still offers 2 of {RESOURCE} by a device plugin, and devices can be offered in one way only"
-        )
+        sentence = f"node {NODE} still offers 2 of {RESOURCE} by a device plugin, and a node must offer devices in"
         await cluster.until(lambda: sentence in cluster.log(driver.process), "the driver says why it waits")
         assert f"{DRIVER}: registered with the kubelet" in cluster.log(driver.process)
 

@@ -206,7 +206,7 @@ async def test_a_label_of_the_node_names_the_configuration_and_switches_it(
         await cluster.kubectl("label", "node", "node0", f"{key}=many")
         await cluster.until_counted(RESOURCE, capacity=5, allocatable=5, seconds=120)
         await cluster.kubectl("label", "--overwrite", "node", "node0", f"{key}=nosuch")
-        said = await plugin.until_said("the configuration of before stays in force")
+        said = await plugin.until_said("the previous configuration stays in force")
         assert f"node label {key}=nosuch names no configuration in /etc/kdp" in said
         assert "there are default, many" in said
         await cluster.until_counted(RESOURCE, capacity=5, allocatable=5)

@@ -164,7 +164,7 @@ class Daemon:
                             await self._until_changed(self._manager, plan)
             except _CannotListen as error:
                 assert self._served is not None
-                logger.error("the configuration of before stays in force: %s", error)
+                logger.error("the previous configuration stays in force: %s", error)
                 self._reject(str(error))
                 self._plan = self._served
                 self._changed(self._plan)
@@ -252,10 +252,10 @@ class Daemon:
         try:
             self._plan = (await threads.run(self._read_again, name="kdp-reload")).following(self._plan)
         except (ConfigurationError, InvalidValueError) as error:
-            logger.error("the configuration of before stays in force: %s", error)
+            logger.error("the previous configuration stays in force: %s", error)
             self._reject(str(error))
         except Exception as error:
-            logger.exception("the configuration of before stays in force: reading it again failed")
+            logger.exception("the previous configuration stays in force: reading it again failed")
             self._reject(sentence(error))
         else:
             self._rejection = None

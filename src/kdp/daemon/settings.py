@@ -242,7 +242,7 @@ class Settings:
     status_page: Switch = setting(
         "off",
         parsers.Choice(Switch),
-        "Show people what is served, at / where the probes are answered. Whoever reaches the port sees pods' names.",
+        "Show people what is served, at / where the probes are answered. Anyone who can connect sees pods' names.",
         need=_ANSWERED,
     )
     log_format: LogFormat = setting(
@@ -260,7 +260,7 @@ class Settings:
     replicas: int | None = setting(
         None,
         parsers.number(1, MAX_REPLICAS, 4),
-        "Share each device: advertise it so many times. It isolates nothing.",
+        "Share each device: advertise it this many times. It isolates nothing.",
         "NUMBER",
         modes=PLUGIN,
     )

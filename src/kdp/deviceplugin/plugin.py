@@ -201,7 +201,7 @@ class DevicePlugin:
     def _announce(self, change: Change) -> None:
         unhealthy = self._change_log.changed(change.transitions, change.removed)
         if change.topology_lost_by is not None:
-            text = f"device {change.topology_lost_by} has no NUMA node, so none is told for the whole resource"
+            text = f"device {change.topology_lost_by} has no NUMA node, so the kubelet gets none for the whole resource"
             logger.warning("%s: %s", self.resource, text, extra={"resource": self.resource})
         if unhealthy and self._session.state is State.CONNECTED:
             self._tracker.failed(self.resource, unhealthy)

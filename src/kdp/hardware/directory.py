@@ -263,7 +263,7 @@ class Directory:
 def _say_offline(path: str, node: int, online: tuple[int, ...]) -> None:
     """Say it once: the firmware does not change its mind."""
     logger.warning(
-        "%s/numa_node is %s, and that NUMA node is not online (online: %s): the kubelet is told no NUMA node of this "
+        "%s/numa_node is %s, and that NUMA node is not online (online: %s): the kubelet gets no NUMA node of this "
         "device; look for an update of the machine's firmware",
         path,
         node,

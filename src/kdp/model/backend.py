@@ -373,7 +373,7 @@ class DeviceBackend(abc.ABC):
         or in both with equal weights, which are finite and not negative. A unit paired with itself says how near its
         own devices are to each other (default: nearer than any two units). The policy ``linked`` uses them
         (`kdp.allocation.links_of_matrix` makes them of a square matrix). Deadline 30 s. On an exception or a wrong
-        weight the links of before stay in force, and the hook is asked again after 5 s.
+        weight the previous links stay in force, and the hook is asked again after 5 s.
         """
         return {}
 
@@ -429,7 +429,7 @@ class DeviceBackend(abc.ABC):
         Pods select nodes by them. Called only if labels are on (``--labels``), after a ``discover`` that found other
         devices or attributes than before, and by ``kdp node label``. Deadline 5 s. Names begin with a domain;
         `kdp.label_value` makes a value of any text. A label that breaks Kubernetes' rules is left out, and the log and
-        the status tell the rule. On an exception the labels of before stay, and it is called again after 10 s.
+        the status tell the rule. On an exception the previous labels stay, and it is called again after 10 s.
         """
         from .labels import default_labels  # late: few plugins label their node
 

@@ -133,7 +133,7 @@ class ClusterReporter:
                     await self._work(CheckedNodeApi(api), manager)
             except ConfigurationError as error:
                 if not is_logged:
-                    logger.error("Kubernetes is told nothing: %s", sentence(error))
+                    logger.error("nothing is reported to Kubernetes: %s", sentence(error))
                 is_logged = True
             except Exception:
                 logger.exception("telling Kubernetes failed, which is a bug of kdp; it begins anew")

@@ -47,7 +47,7 @@ LABELS: Final[Mapping[str, str]] = {
     "to": "`healthy`, `suspect`, `unhealthy`, `recovering`, `quarantined`.",
     "result": "Of a registration: `accepted`, `refused`, `failed`, `no_stream`; the last one may follow `accepted`. Of "
     "what is to be told as an Event: `created`; `repeated`, if an Event with the same words counts one more; "
-    "`suppressed`, if it is told with others or is no longer so; `refused`; `unanswered`, to be tried again. Of an "
+    "`suppressed`, if another Event includes it or it has ended; `refused`; `unanswered`, to be tried again. Of an "
     "eviction: `accepted`; `dry_run`, if it would be; `blocked` by a PodDisruptionBudget or the load; `failed`; "
     "`gone`, if the pod is; `unknown`.",
     "method": "`GetDevicePluginOptions`, `GetPreferredAllocation`, `Allocate`, `PreStartContainer`; in the DRA modes "

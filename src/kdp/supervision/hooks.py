@@ -197,7 +197,8 @@ class Hooks:
     def _timeout(self, hook: str, limit: _Limit) -> HookTimeoutError:
         # The same words while it lasts, so that it is told once.
         return HookTimeoutError(
-            f"{hook}() of {self.label} did not return within {limit.seconds:g} s; it is not called again before it has"
+            f"{hook}() of {self.label} did not return within {limit.seconds:g} s; "
+            "it will be called again only after it returns"
         )
 
     def _failed(self, lane: Lane, hook: str, error: BaseException) -> HookFailedError:

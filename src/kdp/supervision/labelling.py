@@ -1,6 +1,6 @@
 """What labels a backend wants its node to have: asked of its hook ``labels`` when its devices changed, and checked.
 
-If the hook fails or hangs, the labels of before stay: a node's pods were placed by them, and its hardware is most
+If the hook fails or hangs, the previous labels stay: a node's pods were placed by them, and its hardware is most
 likely what it was.
 """
 
@@ -123,7 +123,7 @@ async def follow_labels(
                 problem = sentence(error)
                 if problem != logged:
                     logged = problem
-                    logger.warning("%s: %s; the labels of before stay", hooks.label, problem)
+                    logger.warning("%s: %s; the previous labels stay", hooks.label, problem)
                 labelling.set(attrs.evolve(labelling.newest.value, problem=problem))
                 await anyio.sleep(RETRY_AFTER)
             else:

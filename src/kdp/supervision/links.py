@@ -49,7 +49,7 @@ async def follow_links(
             except HookError as error:
                 if sentence(error) != logged:
                     logged = sentence(error)
-                    logger.warning("%s: %s; the links of before stay in force", hooks.label, logged)
+                    logger.warning("%s: %s; the previous links stay in force", hooks.label, logged)
                 await anyio.sleep(retry_after)
             else:
                 asked, logged = units, ""

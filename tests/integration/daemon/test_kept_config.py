@@ -62,7 +62,7 @@ async def test_a_bad_edit_is_no_time_bomb_for_the_next_restart(
         await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
         write(config, BAD)
         plugin.process.send_signal(signal.SIGHUP)
-        await plugin.says("the configuration of before stays in force")
+        await plugin.says("the previous configuration stays in force")
         status, body = await readyz(plugin)
         assert status == 200
         assert body["configuration"]["state"] == "rejected"
@@ -70,11 +70,11 @@ async def test_a_bad_edit_is_no_time_bomb_for_the_next_restart(
         since = body["configuration"]["since"]
         assert since.endswith("+00:00")
         plugin.process.send_signal(signal.SIGHUP)
-        await plugin.says("the configuration of before stays in force", times=2)
+        await plugin.says("the previous configuration stays in force", times=2)
         assert (await readyz(plugin))[1]["configuration"]["since"] == since
         write(config, "set: {count: two}\n")  # another mistake, with a time of its own
         plugin.process.send_signal(signal.SIGHUP)
-        await plugin.says("the configuration of before stays in force", times=3)
+        await plugin.says("the previous configuration stays in force", times=3)
         newest = (await readyz(plugin))[1]["configuration"]
         assert "'two' does not fit" in newest["reason"]
         write(config, BAD)
@@ -109,7 +109,7 @@ async def test_an_address_that_is_taken_is_rejected_and_no_time_bomb(
             await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
             write(config, f"http: 127.0.0.1:{busy}\nset: {{count: 3}}\n")
             plugin.process.send_signal(signal.SIGHUP)
-            await plugin.says("the configuration of before stays in force")
+            await plugin.says("the previous configuration stays in force")
             await plugin.says("connected to the kubelet", times=2)
             status, body = await readyz(plugin)
             assert status == 200
@@ -195,5 +195,5 @@ async def test_a_configuration_from_a_pipe_stays_and_is_not_written_down(
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.says("its configuration stays", times=2)
         assert (await plugin.stop())[0] == 0
-    assert "the configuration of before stays" not in plugin.log
+    assert "the previous configuration stays" not in plugin.log
     assert not [*(tmp_path / "state").glob("config-*.json")]

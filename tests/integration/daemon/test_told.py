@@ -266,5 +266,5 @@ async def test_without_an_account_the_plugin_serves_and_says_so(
     environment = {"KDP_EVENTS": "on", "KDP_NODE_NAME": "node0", "KDP_KUBECONFIG": str(tmp_path / "missing")}
     async with start(PROGRAM, **environment) as plugin:
         await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 4})
-        await plugin.says("Kubernetes is told nothing: the API server cannot be used as")
+        await plugin.says("nothing is reported to Kubernetes: the API server cannot be used as")
         assert (await plugin.stop())[0] == 0

@@ -82,7 +82,7 @@ async def test_a_failure_keeps_the_labels_of_before_and_is_told_with_class_and_h
         await until(lambda: len(backend.asked) > calls + 2)
         backend.error, backend.answer = None, {"example.com/x": "1"}
         await until(lambda: newest(manager) == NodeLabels(values={"example.com/x": "1"}))
-    assert len([r for r in caplog.records if "the labels of before stay" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "the previous labels stay" in r.getMessage()]) == 1
 
 
 async def test_hardware_that_is_gone_takes_its_labels_along(kubelet: SimulatedKubelet) -> None:

@@ -69,7 +69,7 @@ async def test_wrong_links_are_told_and_those_of_before_stay(
         backend.pairs = {("w1", "w2"): float("nan")}
         backend.devices.append(kdp.Device(id="w4"))
         manager.rescan()
-        await until(lambda: "the links of before stay in force" in caplog.text)
+        await until(lambda: "the previous links stay in force" in caplog.text)
         assert "links() of Linked: link 'w1' to 'w2': nan must be a finite number" in caplog.text
         assert await kubelet.plugin(RESOURCE).preferred(FOUR, [], 2) == [("w0", "w3")]
 

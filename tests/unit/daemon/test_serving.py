@@ -189,7 +189,7 @@ async def test_a_wrong_new_configuration_leaves_the_old_one_in_force(
         await until(lambda: managers and managers[0].is_entered)
         daemon.reload()
         await until(lambda: managers[0].rescans == 1)
-    assert "the configuration of before stays in force" in caplog.text
+    assert "the previous configuration stays in force" in caplog.text
 
 
 async def test_another_mistake_has_a_time_of_its_own(managers: list[StandIn], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ async def test_a_new_probe_address_that_cannot_be_had_does_not_end_the_process(
         assert managers[1].plan is old
         assert daemon._rejection is not None
         assert "http address '192.0.2.1:80'" in daemon._rejection.reason
-    assert "the configuration of before stays in force: http address '192.0.2.1:80'" in caplog.text
+    assert "the previous configuration stays in force: http address '192.0.2.1:80'" in caplog.text
 
 
 async def test_serve_stops_when_cancelled_and_leaves_signals_and_logs_alone(

@@ -271,8 +271,8 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
                 await anyio.sleep(0.01)
     (line,) = (record.message for record in caplog.records if "report.stopping" in record.message)
     assert line == (
-        "Deaf: watch() of Deaf did not return within 0.05 s; it is not called again before it has, so that only "
-        "polling sees changes: look at report.stopping"
+        "Deaf: watch() of Deaf did not return within 0.05 s; it will be called again only after it returns, so that "
+        "only polling sees changes: look at report.stopping"
     )
 
 

@@ -78,8 +78,8 @@ class Listing:
             problem = self._mps or mps.client_problem(gpu, self._options.mps)
             if gpu.problem is None and gpu.facts.memory_mib is None:
                 self.complaints.append(
-                    f"{gpu.uuid}: the driver does not tell its memory, as of a GPU without memory of its own, so its "
-                    f"{self._options.mps} parts have no limit of memory: one container can take all of it"
+                    f"{gpu.uuid}: the driver does not report its memory, so its "
+                    f"{self._options.mps} parts have no memory limit; one container can take all of it"
                 )
             return [self._device(gpu, None, problem, part=part) for part in range(self._options.mps)]
         if not gpu.is_mig:

@@ -48,7 +48,7 @@ class Difference:
             parts.append(f"takes {_some(self.missing)} for unhealthy or absent")
         if self.phantom:
             parts.append(f"takes {_some(self.phantom)} for healthy")
-        return f"the kubelet {' and '.join(parts)} although it was told otherwise, for {self.seconds:.0f} s"
+        return f"the kubelet {' and '.join(parts)} although kdp reported otherwise, for {self.seconds:.0f} s"
 
 
 def _some(ids: frozenset[str]) -> str:

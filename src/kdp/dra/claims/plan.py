@@ -241,7 +241,7 @@ def check_free(uses: Sequence[Use], held: Iterable[tuple[Claim, Iterable[Use]]])
             if mine is not None and _collide(mine, use):
                 raise ClaimError(
                     f"device {use.name}: is already prepared for claim {other.namespace}/{other.name} ({other.uid}); "
-                    "it cannot be had twice"
+                    "a device can serve only one claim"
                 )
 
 
@@ -259,7 +259,7 @@ def _check_apart(uses: Sequence[Use]) -> None:
             if (use.pool, use.name) == (other.pool, other.name) and _collide(use, other):
                 raise ClaimError(
                     f"device {use.name}: is allocated to the requests {other.request} and {use.request} of the claim; "
-                    "it cannot be had twice"
+                    "a device can serve only one request"
                 )
 
 

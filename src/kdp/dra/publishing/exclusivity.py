@@ -90,9 +90,9 @@ async def until_exclusive(
                 return
             what = " and ".join(f"{amount} of {name}" for name, amount in found.items())
             report(
-                f"node {node} still offers {what} by a device plugin, and devices can be offered in one way only: "
-                "drain the node of pods that use them and end the plugin, as by deleting its DaemonSet; the slices "
-                "are published as soon as the node shows 0"
+                f"node {node} still offers {what} by a device plugin, and a node must offer devices in one way only; "
+                "drain the node of pods that use them, and end the plugin, for example by deleting its DaemonSet; "
+                "the slices are published as soon as the node shows 0"
             )
         await anyio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311 - not all nodes at once
 

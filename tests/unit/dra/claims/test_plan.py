@@ -103,7 +103,7 @@ def test_shares_and_amounts() -> None:
         ([result("sick")], "device sick: is unhealthy: it smokes"),
         (
             [result("w0", "a"), result("w0", "b")],
-            "device w0: is allocated to the requests a and b of the claim; it cannot be had twice",
+            "device w0: is allocated to the requests a and b of the claim; a device can serve only one request",
         ),
         (
             [result("shared", share="s", consumedCapacity={"memory": "much"})],
