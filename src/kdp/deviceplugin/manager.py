@@ -22,6 +22,7 @@ from ..hardware.shared_host import agreed
 from ..kubelet import KubeletWatch
 from ..startup import shown
 from ..supervision.findings import resource_of, static_resources
+from ..supervision.given import taken
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
@@ -291,17 +292,16 @@ class PluginManager(Service):
         for name in new:
             self._attach(name, supervisor)
             await self._tracker.records.adopted(name)
-        if new:
-            supervisor.judge_again()
 
     def _attach(self, resource: str, supervisor: Supervisor) -> None:
         wants_release = supervisor.hooks.overridden("released")
-        self._tracker.attach(resource, Owner(backend=supervisor.backend, wants_release=wants_release))
+        owner = Owner(backend=supervisor.backend, wants_release=wants_release, adopted=supervisor.judge_again)
+        self._tracker.attach(resource, owner)
         self._releaser.attach(resource, supervisor)
 
     def _outdated(self, backend: DeviceBackend, devices: Sequence[Device]) -> dict[str, str]:
-        """Return why devices are not what the pods that hold them were given, by device id."""
-        found: dict[str, str] = {}
+        """Return why devices are not what the pods that hold them, or that hold others, were given, by device id."""
+        found = taken(devices, self._tracker.records.answers(backend))
         for device in devices:
             given = self._tracker.records.given(resource_of(device, backend), device.id)
             if given is not None and (fault := given.fault(device)) is not None:

@@ -23,6 +23,7 @@ from ..kubelet import KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
 from ..supervision.change_log import ChangeLog
+from ..supervision.given import is_replaced, owners_of
 from ..supervision.obstacles import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
 from . import session
@@ -144,12 +145,19 @@ class DevicePlugin:
         if self._cdi is not None:
             listed = snapshot.devices.values() if snapshot is not None else ()
             described = {device.id: device for device in (*listed, *coming)}
+            today = {device.id: device for device in self._found}
+            owners = owners_of(self._found) if described.keys() - today.keys() else {}
             if described or snapshot is not None:
-                self._cdi.update(device for device in described.values() if not self._is_other(device))
+                self._cdi.update(
+                    device for device in described.values() if not self._is_other(device, device.id in today, owners)
+                )
 
-    def _is_other(self, device: Device) -> bool:
+    def _is_other(self, device: Device, is_there: bool, owners: Mapping[str, Device]) -> bool:
+        """Return whether other hardware is behind a device's id, or behind the node of a device that is gone."""
         given = self._tracker.records.given(self.resource, device.id)
-        return given is not None and given.is_other_hardware(device)
+        if is_there:
+            return given is not None and given.is_other_hardware(device)
+        return is_replaced(device, given, owners)
 
     def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""

@@ -20,6 +20,7 @@ from ..kubelet.plugin_watcher import Registration
 from ..model.backend import Allocation, PreferRequest
 from ..model.edits import ContainerEdits
 from ..startup import shown
+from ..supervision.given import Given
 from ..supervision.hooks import check_state
 from . import wire
 from .answers import code_of, preference_fault, preferred_ids
@@ -288,7 +289,8 @@ class Servicer:
         async with self._records.allocating(self._resource, wanted, until=until) as give:
             allocation = Allocation(resource=self._resource, devices=self._healthy(wanted), deadline=until)
             reply = await self._reply(allocation)
-            await give(allocation, {node.host_path for node in reply.devices})
+            named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
+            await give(allocation, {device.id: Given.of(device, named, shared) for device in allocation})
         if self._choices is not None:
             self._post(Allocated(tuple(wanted), self._choices.why(wanted, asks=self.options.preferred_allocation)))
         took = time.monotonic() - started

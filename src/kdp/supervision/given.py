@@ -17,7 +17,7 @@ import attrs
 from ..startup import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ..model.devices import Device
 
@@ -32,24 +32,31 @@ class Given:
     Attributes:
         nodes: Paths of its device nodes on the node, as the answer names them: a link stays a link.
         identity: As `Device.identity`; "": the backend did not say.
+        shared: Paths of its nodes that other devices had as well, as seats of one node have.
     """
 
     __repr__ = shown
 
     nodes: tuple[str, ...] = ()
     identity: str = ""
+    shared: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, device: Device, named: Collection[str]) -> Given:
+    def of(cls, device: Device, named: Collection[str], shared: Collection[str] = ()) -> Given:
         """Return what was given of a device.
 
         Args:
             device: The device.
             named: The paths of all nodes that the answer names. What the device has in a CDI file is not among them:
                 that file is written again.
+            shared: The paths of all nodes that several devices have.
         """
-        nodes = tuple([node.host_path for node in device.edits.device_nodes if node.host_path in named])
-        return cls(nodes=nodes, identity=device.identity)
+        paths = _paths(device)
+        return cls(
+            nodes=tuple([path for path in paths if path in named]),
+            identity=device.identity,
+            shared=tuple([path for path in paths if path in shared]),
+        )
 
     @classmethod
     def of_json(cls, saved: Any) -> Given:
@@ -59,14 +66,16 @@ class Given:
             KeyError: Something is missing.
             TypeError: Something is of the wrong type.
         """
-        return cls(nodes=tuple([str(path) for path in saved["nodes"]]), identity=str(saved["identity"]))
+        nodes, shared = (tuple([str(path) for path in paths]) for paths in (saved["nodes"], saved.get("shared", ())))
+        return cls(nodes=nodes, identity=str(saved["identity"]), shared=shared)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it is saved; empty if it is false."""
-        return {"nodes": list(self.nodes), "identity": self.identity} if self else {}
+        shared = {"shared": list(self.shared)} if self.shared else {}
+        return {"nodes": list(self.nodes), "identity": self.identity, **shared} if self else {}
 
     def __bool__(self) -> bool:
-        return bool(self.nodes or self.identity)
+        return bool(self.nodes or self.identity or self.shared)
 
     def is_other_hardware(self, device: Device) -> bool:
         """Return whether the device's id stands for another physical thing now."""
@@ -76,9 +85,64 @@ class Given:
         """Return why a container must not start with this answer any more, for the pod's author; None: it may."""
         if self.is_other_hardware(device):
             return f"is other hardware now ({device.identity}); the pod was given {self.identity}; {_WAY_OUT}"
-        now = tuple([node.host_path for node in device.edits.device_nodes])
+        now = _paths(device)
         if not (lost := [path for path in self.nodes if path not in now]):
             return None
         new = [path for path in now if path not in self.nodes]
         is_now = f"is {', '.join(new)} now" if new else "has another node now"
         return f"{is_now}; the pod was given {', '.join(lost)}; {_WAY_OUT}"
+
+    def names(self, path: str, device: Device | None) -> bool:
+        """Return whether the answer names a node that was this device's alone, and that it has no more.
+
+        Args:
+            path: The node's path.
+            device: The device as it is now; None: it is gone.
+        """
+        return path in self.nodes and path not in self.shared and (device is None or path not in _paths(device))
+
+
+def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]]) -> dict[str, str]:
+    """Return why devices must not be given to anybody: a pod was given their node as another device. By device id.
+
+    That pod's container opens the node at its next start.
+
+    Args:
+        devices: The devices that there are now.
+        answers: What pods have that live, each with the id of its device.
+    """
+    today = {device.id: device for device in devices}
+    lost = [
+        (path, device_id, answer)
+        for device_id, answer in answers
+        for path in answer.nodes
+        if answer.names(path, today.get(device_id))
+    ]
+    owners = owners_of(devices) if lost else {}
+    return {
+        owner.id: f"is {path}, which a pod was given as {device_id}; delete the pod that holds {device_id}"
+        for path, device_id, answer in lost
+        if (owner := owners.get(path)) is not None and not (owner.identity and owner.identity == answer.identity)
+    }
+
+
+def owners_of(devices: Iterable[Device]) -> dict[str, Device]:
+    """Return the device that has each node, by the node's path."""
+    return {path: device for device in devices for path in _paths(device)}
+
+
+def is_replaced(gone: Device, given: Given | None, owners: Mapping[str, Device]) -> bool:
+    """Return whether a device that is gone has left its node to other hardware.
+
+    Args:
+        gone: The device as it was last.
+        given: What a pod was given of it; None: nothing is known.
+        owners: As `owners_of`.
+    """
+    shared = given.shared if given is not None else ()
+    heirs = (owners[path] for path in _paths(gone) if path in owners and path not in shared)
+    return any(not gone.identity or heir.identity != gone.identity for heir in heirs)
+
+
+def _paths(device: Device) -> tuple[str, ...]:
+    return tuple([node.host_path for node in device.edits.device_nodes])

@@ -197,6 +197,7 @@ class Supervisor:
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
         self._compared: set[str] = set()
+        self._shared_nodes: tuple[tuple[Device, ...], frozenset[str]] = (), frozenset()
 
     # -- what others ask for -------------------------------------------------------------------------------------------
 
@@ -213,6 +214,15 @@ class Supervisor:
     def rescan(self) -> None:
         """Discover soon. Any number of requests while one discovery runs lead to one more."""
         self._wake.set()
+
+    @property
+    def shared_nodes(self) -> frozenset[str]:
+        """Paths of the device nodes that several devices of the last discovery have."""
+        devices = self._publisher.devices
+        if self._shared_nodes[0] is not devices:  # made once for a discovery, and only if somebody asks
+            counts = Counter(node.host_path for device in devices for node in device.edits.device_nodes)
+            self._shared_nodes = devices, frozenset(path for path, count in counts.items() if count > 1)
+        return self._shared_nodes[1]
 
     def judge_again(self) -> None:
         """Judge the devices of the last discovery anew, because what pods were given of them has changed."""

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.cdi import CdiOptions
+from kdp.deviceplugin.tracking import records
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
 
 from .helpers import RESOURCE, Widgets, connected, until
@@ -40,6 +41,10 @@ class Adapters(Widgets):
             if self.host.exists(f"/dev/by-id/{name}"):
                 self._tree.remove(f"/dev/by-id/{name}")
             self._tree.link(f"/dev/by-id/{name}", f"/dev/adapter{number}")
+
+    def unplug(self, name: str) -> None:
+        """Have this adapter no more."""
+        self._tree.remove(f"/dev/by-id/{name}")
 
     @override
     def discover(self) -> Iterable[kdp.Device]:
@@ -89,6 +94,86 @@ async def test_a_number_that_moved_was_listed_healthy(kubelet: SimulatedKubelet,
         assert not list_of(state)
         again = await kubelet.admit(Pod.asking({RESOURCE: 2}))
         assert {node.host_path for node in again.reply("main").devices} == {"/dev/adapter0", "/dev/adapter1"}
+
+
+@pytest.mark.parametrize("is_unplugged", [False, True], ids=["swapped", "unplugged"])
+async def test_a_free_adapter_came_under_a_number_that_a_living_pod_was_given(
+    is_unplugged: bool, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """It was Healthy, so that a second pod got it; and the first one's container opened it, too, at its next start."""
+    backend, state = Adapters(SysfsTree(tmp_path / "node"), numbers=True), tmp_path / "state"
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state) as manager:
+        pod = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        [held] = pod.devices(RESOURCE)
+        [free] = {"A", "B"} - {held}
+        number = {"A": 0, "B": 1}[held]
+        reason = f"is /dev/adapter{number}, which a pod was given as {held}; delete the pod that holds {held}"
+        if is_unplugged:
+            backend.unplug(held)
+        else:
+            backend.plug(**{held: 1 - number})
+        backend.plug(**{free: number})
+        await until(
+            lambda: free in (faults := manager.status().resources[RESOURCE].faults) and faults[free].reason == reason
+        )
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state) as manager:
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        assert manager.status().resources[RESOURCE].faults[free].reason == reason
+        await kubelet.delete(pod.pod)
+        await kubelet.until(allocatable={RESOURCE: 1 if is_unplugged else 2})
+
+
+class Seats(Widgets):
+    """Several devices with one node."""
+
+    poll_interval = 0.05
+    count = 3
+
+    @override
+    def discover(self) -> Iterable[kdp.Device]:
+        return [kdp.Device(id=f"seat{n}", edits=kdp.ContainerEdits.of_node("/dev/null")) for n in range(self.count)]
+
+
+async def test_seats_of_one_node_are_given_on_when_a_held_one_is_gone(kubelet: SimulatedKubelet) -> None:
+    """They are the same hardware, so that a smaller count withholds none."""
+    backend = Seats()
+    async with connected(kubelet, backend, pace=QUICK):
+        await kubelet.admit(Pod.asking({RESOURCE: 3}))
+        backend.count = 1
+        await kubelet.until(capacity={RESOURCE: 3}, allocatable={RESOURCE: 1})
+
+
+async def test_what_an_earlier_process_gave_is_known_late(
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that took longer than the first list waits left the moved devices Healthy for good."""
+    backend, state = Adapters(SysfsTree(tmp_path / "node"), numbers=True), tmp_path / "state"
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state):
+        await kubelet.admit(Pod.asking({RESOURCE: 2}))
+    backend.plug(A=1, B=0)
+    monkeypatch.setattr(records, "ADOPT_PATIENCE", 0.0)
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state):
+        await kubelet.until(allocatable={RESOURCE: 0})
+
+
+async def test_a_cdi_file_kept_the_entry_of_a_device_whose_number_was_anothers(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    backend, directory = Adapters(SysfsTree(tmp_path / "node"), numbers=True), tmp_path / "cdi"
+    cdi = CdiOptions(directory=directory, only=True)
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, cdi=cdi):
+        pod = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        [held] = pod.devices(RESOURCE)
+        [free] = {"A", "B"} - {held}
+        backend.unplug(held)
+        backend.plug(**{free: {"A": 0, "B": 1}[held]})
+
+        def names() -> set[str]:
+            return {each["name"] for file in directory.iterdir() for each in json.loads(file.read_text())["devices"]}
+
+        await until(lambda: names() == {free})
+        await kubelet.until(allocatable={RESOURCE: 1})
 
 
 async def test_a_number_that_moves_back_is_healthy_again(kubelet: SimulatedKubelet, tmp_path: Path) -> None:

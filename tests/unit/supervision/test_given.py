@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 import kdp
-from kdp.supervision.given import Given
+from kdp.supervision.given import Given, taken
 
 
 def device(*nodes: str, identity: str = "") -> kdp.Device:
@@ -42,3 +43,22 @@ def test_a_device_is_compared_with_what_a_pod_was_given(then: kdp.Device, now: k
 def test_what_the_answer_does_not_name_is_not_compared() -> None:
     """It is in a CDI file, which is written again."""
     assert not Given.of(device("/dev/a"), ())
+
+
+@pytest.mark.parametrize(
+    ("given", "now", "is_taken"),
+    [
+        (Given(nodes=("/dev/a",)), device("/dev/a"), True),
+        (Given(nodes=("/dev/a",)), device("/dev/b"), False),
+        (Given(nodes=("/dev/a",), shared=("/dev/a",)), device("/dev/a"), False),
+        (Given(nodes=("/dev/a",), identity="1"), device("/dev/a", identity="1"), False),
+        (Given(nodes=("/dev/a",), identity="1"), device("/dev/a", identity="2"), True),
+    ],
+)
+def test_a_node_in_a_living_answer_is_another_device_now(given: Given, now: kdp.Device, is_taken: bool) -> None:
+    assert bool(taken([now], [("gone", given)])) is is_taken
+    assert Given.of_json(given.as_json()) == given
+
+
+def test_a_node_that_its_device_still_has_is_shared_today() -> None:
+    assert not taken([device("/dev/a"), attrs.evolve(device("/dev/a"), id="w1")], [("w1", Given(nodes=("/dev/a",)))])

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable  # noqa: TC003 - a field's type
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, final
 
@@ -22,22 +23,22 @@ from ...errors import AllocationError
 from ...model.backend import DeviceBackend
 from ...model.devices import Device
 from ...startup import shown
-from ...supervision.given import Given
 from ...supervision.hooks import check_state
 from .allocations import AllocationRecord, Allocations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
 
     from ...model.backend import Allocation
+    from ...supervision.given import Given
     from .store import AllocationStore  # noqa: TC004 - no annotation of these classes is looked at
 
 logger = logging.getLogger(__name__)
 
-ADOPT_PATIENCE = 1.0
+ADOPT_PATIENCE = 5.0
 """Seconds that the first device list waits for the disk to say what earlier processes gave."""
 
 
@@ -48,12 +49,14 @@ class Owner:
 
     Attributes:
         wants_release: Whether it has a hook that is called when an allocation has ended.
+        adopted: Called when it is known what earlier processes gave.
     """
 
     __repr__ = shown
 
     backend: DeviceBackend
     wants_release: bool
+    adopted: Callable[[], object]
 
 
 @attrs.define(eq=False)
@@ -133,6 +136,17 @@ class AllocationRecords:
         record = self._allocations.newest_of(resource, device_id)
         return None if record is None else record.given.get(device_id)
 
+    def answers(self, backend: DeviceBackend) -> list[tuple[str, Given]]:
+        """Return what pods were given of a backend's devices that are not released yet, with each device's id."""
+        return [
+            (device_id, given)
+            for resource in self._resources.values()
+            if resource.owner.backend is backend
+            for record in self._allocations.owed(resource.name)
+            for device_id, given in record.given.items()
+            if self._allocations.newest_of(resource.name, device_id) is record
+        ]
+
     async def settle(self, seconds: float) -> None:
         """Give the releases that run a moment, and let the stores go."""
         with anyio.move_on_after(seconds):
@@ -145,26 +159,25 @@ class AllocationRecords:
     @asynccontextmanager
     async def allocating(
         self, resource: str, ids: Sequence[str], *, until: float
-    ) -> AsyncGenerator[Callable[[Allocation, Collection[str]], Awaitable[None]]]:
+    ) -> AsyncGenerator[Callable[[Allocation, Mapping[str, Given]], Awaitable[None]]]:
         """Return the context in which an Allocate runs; it keeps the Allocate apart from releases and lists.
 
         A release of one of its devices that has not begun waits until they are free again; one that runs is waited
         for until then at most.
 
         Yields:
-            A function to await when the kubelet is about to be told yes, with the allocation and the paths of the nodes
-            that the answer names: it returns when the allocation will survive a crash, or after a second. Left without
-            it, the Allocate has failed.
+            A function to await when the kubelet is about to be told yes, with the allocation and what is given of each
+            device: it returns when the allocation will survive a crash, or after a second. Left without it, the
+            Allocate has failed.
 
         Raises:
             AllocationError: The release of one of the devices takes too long.
         """
         is_given = False
 
-        async def give(allocation: Allocation, nodes: Collection[str]) -> None:
+        async def give(allocation: Allocation, given: Mapping[str, Given]) -> None:
             nonlocal is_given
             is_given = True
-            given = {device.id: Given.of(device, nodes) for device in allocation}
             await self._keep(allocation, {device_id: each for device_id, each in given.items() if each})
 
         await self._until_free(resource, ids, until)
@@ -336,5 +349,6 @@ class AllocationRecords:
         if found:
             extra = {"resource": resource.name}
             logger.info("%s: allocations taken over: %d", resource.name, len(found), extra=extra)
+            resource.owner.adopted()
             await self._save(resource)
             self._changed()

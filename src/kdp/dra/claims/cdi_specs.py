@@ -33,11 +33,11 @@ from ...errors import InvalidValueError
 from ...model.claims import Claim, NetworkData
 from ...model.edits import ContainerEdits, Mount, check_environment
 from ...storage.documents import parse_json
-from ...supervision.given import Given
+from ...supervision.given import Given, owners_of
 from .checkpoint import Answer, Record, SavedPart, part_of, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ...hardware import Host
     from ...model.devices import Device
@@ -88,6 +88,7 @@ def render_part(
     metadata: Mount | None = None,
     network: Mapping[str, NetworkData] | None = None,
     keeps_nodes: bool = False,
+    shared: Collection[str] = (),
 ) -> Rendered:
     """Return what a part of a claim gives to a container, its nodes as declared. Blocks for some stat(2) calls.
 
@@ -102,6 +103,7 @@ def render_part(
         metadata: What mounts the request's metadata file; None: there is none.
         network: What ``allocate`` knows of network interfaces, by device id.
         keeps_nodes: Whether the same edits stay for as long as the claim is prepared; otherwise they are made anew.
+        shared: The paths of all nodes that several devices have.
 
     Raises:
         AllocationError: Linux starts no program with the environment variables.
@@ -141,7 +143,7 @@ def render_part(
                 cdi_ids=tuple(ids),
                 share_id=use.share_id,
                 network=interfaces.get(use.device_id, {}),
-                given=Given.of(device, named).as_json(),
+                given=Given.of(device, named, shared).as_json(),
             )
         )
     return Rendered(devices=tuple(found), answers=tuple(answers))
@@ -225,17 +227,48 @@ def current(record: Record, spec: CdiSpec, known: Mapping[str, Device], host: Ho
         known: The devices that there are, by id.
         host: The node's files.
     """
-    outdated = {
-        _name(record.claim, use)
-        for use, given in record.given
-        if use.device_id in known and given.fault(known[use.device_id]) is not None
-    }
+    lost = outdated(record, spec, known)
     devices = [
-        attrs.evolve(device, edits=resolved(device.edits, host))
-        for device in spec.devices
-        if device.name not in outdated
+        attrs.evolve(device, edits=resolved(device.edits, host)) for device in spec.devices if device.name not in lost
     ]
     return attrs.evolve(spec, devices=devices) if devices else None
+
+
+def outdated(record: Record, spec: CdiSpec, known: Mapping[str, Device]) -> dict[str, str]:
+    """Return why devices of a claim's spec must not be given any more, by their names in it.
+
+    Args:
+        record: The claim's record.
+        spec: Its spec, as declared.
+        known: The devices that there are, by id; none: they are not known.
+    """
+    found: dict[str, str] = {}
+    given = {_name(record.claim, use): each for use, each in record.given}
+    owners = owners_of(known.values()) if any(use.device_id not in known for use in record.uses) else {}
+    declared_by = {device.name: device for device in spec.devices}
+    for use in record.uses:
+        name = _name(record.claim, use)
+        answer = given.get(name, Given())
+        device = known.get(use.device_id)
+        if device is not None:
+            fault = answer.fault(device)
+        elif name in declared_by and (path := _replaced(declared_by[name], answer, owners)) is not None:
+            fault = f"is gone, and {path} is {owners[path].id} now; delete the pod"
+        else:
+            fault = None
+        if fault is not None:
+            found[name] = f"device {use.device_id} {fault}"
+    return found
+
+
+def _replaced(device: CdiDevice, given: Given, owners: Mapping[str, Device]) -> str | None:
+    """Return a node of a device that is gone which other hardware has now; None: there is none."""
+    for node in device.edits.device_nodes:
+        path = node.host_path or node.path
+        owner = owners.get(path)
+        if owner is not None and path not in given.shared and not (given.identity and given.identity == owner.identity):
+            return path
+    return None
 
 
 def record_of(spec: CdiSpec) -> Record | None:

@@ -190,6 +190,7 @@ class ClaimHooks:
             metadata=metadata,
             network=network,
             keeps_nodes=keeps_nodes,
+            shared=self._supervisor.shared_nodes,
         )
 
     def _parameters(self, step: Release) -> Parameters:

@@ -19,12 +19,12 @@ from ...cdi import CdiDirectory, CdiSpec, parse_spec
 from ...cluster.api import ApiError
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
-from ...errors import AllocationError, CdiWriteError, CheckpointError, KdpError, sentence
+from ...errors import AllocationError, CdiWriteError, CheckpointError, ClaimError, KdpError, sentence
 from ...model.names import check_claim_uid
 from ...storage.room import why_no_file
 from ...supervision.findings import resource_of
 from . import steps
-from .cdi_specs import current, kind_of
+from .cdi_specs import current, kind_of, outdated
 from .checkpoint import Locks, Record, Store
 from .hooks import ClaimHooks
 from .jobs import Jobs, Outcome
@@ -217,9 +217,11 @@ class Preparer:
         return await self._hooks.devices()
 
     async def _restore(self, step: steps.Restore) -> None:
-        known = self._hooks.latest
+        known, record = self._hooks.latest, step.record
         if known is not None or not await offload(self._cdi.file(self._kind, step.claim.uid).exists):
-            await offload(lambda: self._write_spec(step.record, known or {}))
+            await offload(lambda: self._write_spec(record, known or {}))
+        if known and record.spec is not None and (lost := outdated(record, _parsed(record.spec), known)):
+            raise ClaimError("; ".join(lost.values()))
 
     async def _start(self, step: steps.Start) -> Mapping[Part, Mount]:
         def begin() -> None:
@@ -386,7 +388,8 @@ class Preparer:
         """Return what a claim's spec is made of that can change: its devices, and what their nodes are."""
         devices = [known[use.device_id] for use in record.uses if use.device_id in known]
         spec = None if record.spec is None else current(record, _parsed(record.spec), known, self._host)
-        return (spec, *((device.edits, device.identity) for device in devices))
+        is_there = self._cdi.file(self._kind, record.claim.uid).exists()  # somebody may have removed it
+        return (spec, is_there, *((device.edits, device.identity) for device in devices))
 
     def _renew(self, uid: str, known: Mapping[str, Device]) -> None:
         record = self.store.read(uid)

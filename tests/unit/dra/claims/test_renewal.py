@@ -28,9 +28,9 @@ def of_node(path: str | Path, *, identity: str = "") -> kdp.Device:
     )
 
 
-async def changed(world: World, backend: Widgets, device: kdp.Device) -> None:
-    """Have the device as this one, and let the driver notice it."""
-    backend.devices = [device]
+async def changed(world: World, backend: Widgets, *devices: kdp.Device) -> None:
+    """Have these devices, and let the driver notice it."""
+    backend.devices = [*devices]
     version = world.supervisor.discovery.version
     world.supervisor.rescan()
     await until(lambda: world.supervisor.discovery.version > version)
@@ -107,14 +107,14 @@ async def test_what_a_claim_was_given_is_another_device_now(
     async with running(tmp_path, backend) as world:
         names = world.api.put(claim(), [result("w0")])
         world.supervisor.outdated = world.preparer.outdated
-        before = await world.preparer.prepare([names])
+        await world.preparer.prepare([names])
         await changed(world, backend, now)
         assert judged(world) == {"w0": reason}
         assert given(world, names) == ()
         preparer = world.start()
         await preparer.recover()
         world.supervisor.outdated = preparer.outdated
-        assert await preparer.prepare([names]) == before
+        assert reason in (await preparer.prepare([names]))[names.uid].error
         await changed(world, backend, now)
         assert (judged(world), given(world, names)) == ({"w0": reason}, ())
         await changed(world, backend, attrs.evolve(then, attributes={"again": True}))
@@ -122,3 +122,45 @@ async def test_what_a_claim_was_given_is_another_device_now(
         await changed(world, backend, now)
         await preparer.unprepare([names])
         assert judged(world) == {"w0": None}
+
+
+@pytest.mark.parametrize("make", [Widgets, Plain])
+async def test_the_node_of_a_claims_device_that_is_gone_was_another_devices(
+    make: Callable[[], Widgets], tmp_path: Path
+) -> None:
+    """The claim's spec kept it, so that its container started with what another claim had."""
+    backend = make()
+    backend.devices = [of_node("/dev/null")]
+    async with running(tmp_path, backend) as world:
+        names = world.api.put(claim(), [result("w0")])
+        await world.preparer.prepare([names])
+        await changed(world, backend)
+        assert given(world, names) == ("/dev/null",)
+        await changed(world, backend, attrs.evolve(of_node("/dev/null"), id="w1"))
+        assert given(world, names) == ()
+        preparer = world.start()
+        await preparer.recover()
+        reason = "device w0 is gone, and /dev/null is w1 now; delete the pod"
+        assert reason in (await preparer.prepare([names]))[names.uid].error
+
+
+async def test_seats_of_one_node_stay_in_their_claims_when_one_is_gone(tmp_path: Path) -> None:
+    backend, seats = Plain(), [attrs.evolve(of_node("/dev/null"), id=each) for each in ("w0", "w1")]
+    backend.devices = seats
+    async with running(tmp_path, backend) as world:
+        names = world.api.put(claim(), [result("w0")])
+        await world.preparer.prepare([names])
+        await changed(world, backend, seats[1])
+        assert given(world, names) == ("/dev/null",)
+
+
+async def test_a_claims_file_that_somebody_removed_was_not_written_again(tmp_path: Path) -> None:
+    backend = Plain()
+    backend.devices = [of_node("/dev/null")]
+    async with running(tmp_path, backend) as world:
+        names = world.api.put(claim(), [result("w0")])
+        await world.preparer.prepare([names])
+        await world.preparer.renew()
+        world.cdi.file(world.spec(names).kind, names.uid).unlink()  # type: ignore[union-attr]
+        await world.preparer.renew()
+        assert given(world, names) == ("/dev/null",)
