@@ -64,7 +64,7 @@ class Node:
         self.moved_at = time.monotonic()
 
     async def wrong(self, pod: AdmittedPod) -> bool:
-        """Start a pod's container again; return whether it got another device than the pod holds."""
+        """Start a pod's container again; return whether it got the other device than the pod holds."""
         [held] = pod.devices(RESOURCE)
         reply = (await self.kubelet.start_container(pod.pod)).reply
         if self.mode == "cdi":
@@ -76,20 +76,21 @@ class Node:
             path = reply.devices[0].host_path
         return self.backend.host.resolve(path) != self.backend.host.resolve(f"/dev/by-id/{held}")
 
-    def _is_offered(self, device_id: str) -> bool:
-        return self.kubelet.devices(RESOURCE)[device_id].health == "Healthy"
+    @property
+    def _is_offered(self) -> bool:
+        """Whether any device is Healthy: the one that the pod holds is another's, and the other is used by it."""
+        return any(device.health == "Healthy" for device in self.kubelet.devices(RESOURCE).values())
 
     async def start(self) -> None:
-        """Start all containers again. A wrong one is known within a moment; links are never wrong."""
+        """Start all containers again. A moment after one is wrong, no device is offered; links are never wrong."""
         for pod in self.pods:
-            [held] = pod.devices(RESOURCE)
             if not await self.wrong(pod):
                 continue
             assert self.mode != "links"
             began = self.moved_at
 
             with anyio.fail_after(PATIENCE):
-                while self._is_offered(held) and await self.wrong(pod):  # noqa: ASYNC110 - the kubelet tells nobody
+                while self._is_offered and await self.wrong(pod):  # noqa: ASYNC110 - the kubelet tells nobody
                     await anyio.sleep(0.005)
             self.window = max(self.window, time.monotonic() - began)
 
