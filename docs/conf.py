@@ -74,6 +74,7 @@ class LinksAsOnGitHub(SphinxTransform):
     default_priority = 800  # before MyST resolves links
 
     def apply(self, **_: object) -> None:
+        """Add the anchors, and remove the links to folders."""
         slugs = getattr(self.document, "myst_slugs", {})
         for node in self.document.findall(nodes.raw):
             if found := re.fullmatch(r'<a id="([^"]+)">', node.astext()):
