@@ -35,7 +35,7 @@ GATE_TOOLS := devmgr-1.37 devmgr-1.36 devmgr-1.34 kubelet kube-apiserver kube-co
   cdi-validate runtime cni containerd-2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-pages docs verify test-packaging test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
+.PHONY: help demo quick test test-pages docs verify test-packaging test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference pictures dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -119,6 +119,9 @@ night: $(VENV)/.ready ## write docs/explanation/night.md from what fails in a re
 reference: $(VENV)/.ready ## write docs/reference/python/, cli.md, and doctor.md, the rooms and layers in architecture.md, and the checks in kubelet.md
 	@$(PYTHON_IN) scripts/reference.py
 
+pictures: $(VENV)/.ready ## draw docs/pictures, the pictures of README and docs
+	@$(PYTHON_IN) scripts/diagrams.py
+
 dashboard: $(VENV)/.ready ## write deploy/grafana/kdp.json, the dashboard of the metrics, and what charts have of it and of the alerts
 	@$(PYTHON_IN) scripts/dashboard.py
 
@@ -133,6 +136,7 @@ lint: $(VENV)/.ready ## check style, formatting, and what the pages and the sour
 	@$(VENV)/bin/ruff format --check .
 	@$(PYTHON_IN) scripts/pages.py
 	@$(PYTHON_IN) scripts/reference.py --check
+	@$(PYTHON_IN) scripts/diagrams.py --check
 
 workflows: $(VENV)/.ready ## check .github/workflows (needs Go)
 	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12

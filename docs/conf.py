@@ -50,7 +50,9 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_show_sphinx = False
-html_extra_path = ["site"]  # sends readers of the site's root to its first page
+html_extra_path = ["site/index.html"]  # sends readers of the site's root to its first page
+html_static_path = ["site/kdp.css"]
+html_css_files = ["kdp.css"]
 
 _BULLET = re.compile(r"^- \[([^\]]+)\]\(([^)#]+)\.md\)", re.MULTILINE)
 
