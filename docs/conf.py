@@ -42,6 +42,8 @@ myst_heading_anchors = 4
 myst_heading_anchors_html_ids = True
 # A console block shows commands behind "$ " with their output.
 copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+copybutton_copy_empty_lines = False
 copybutton_here_doc_delimiter = "EOF"
 
 html_theme = "furo"
@@ -53,6 +55,7 @@ html_show_sphinx = False
 html_extra_path = ["site/index.html"]  # sends readers of the site's root to its first page
 html_static_path = ["site/kdp.css"]
 html_css_files = ["kdp.css"]
+html_favicon = "site/icon.svg"
 
 _BULLET = re.compile(r"^- \[([^\]]+)\]\(([^)#]+)\.md\)", re.MULTILINE)
 
