@@ -343,7 +343,9 @@ def inline(text: str) -> str:
 def cli() -> str:
     """Return the page of the command line."""
     parts = [
-        f"{HEAD}# Command line reference\n\nThe settings of a process, by all their names; then what `--help` says.\n",
+        f"{HEAD}# Command line reference\n\n",
+        "Read this page if you look for a setting or an option. ",
+        "At the end you know its flag, variable, key, and default.\n",
         "\n## Settings\n\nFlags win over variables, and variables over the file that `--config` names.\n",
         "\n| keyword of `kdp.run` | flag of `kdp run`, key of the file | variable | what it is |\n|---|---|---|---|\n",
     ]
@@ -458,7 +460,8 @@ def metrics() -> str:
     bounds = ", ".join(f"{bound:g}" for bound in BUCKETS)
     return (
         f"{HEAD}# Metrics\n\n"
-        "Read this page to find out what a series means, or to write a query or an alert. "
+        "Read this page if you write a query or an alert. "
+        "At the end you know each series with its labels, and each alert. "
         "How to switch metrics on is in [Watch with Prometheus](../how-to/watch-with-prometheus.md).\n\n"
         "## Series\n\n"
         f"| name | type | labels | there in | meaning |\n|---|---|---|---|---|\n{rows}\n"
@@ -492,7 +495,12 @@ def _alerts() -> str:
 def doctor() -> str:
     """Return the page of all questions of ``kdp doctor``."""
     how_to = "[Find out what is wrong](../how-to/find-out-what-is-wrong.md)"
-    parts = [f"{HEAD}# The questions of kdp doctor\n\nIn the order of their answers. {how_to} says how to use them.\n"]
+    parts = [
+        f"{HEAD}# The questions of kdp doctor\n\n",
+        "Read this page if `kdp doctor` printed an answer that you do not understand. ",
+        "At the end you know what it asked, and why that matters. ",
+        f"The questions are in the order of their answers. {how_to} says how to use them.\n",
+    ]
     for group, questions in GROUPS.items():
         parts.append(f"\n## {group}\n\n| id | question | why it matters |\n|---|---|---|\n")
         parts += [f"| `{each.id}` | {each.title} | {each.why} |\n" for each in questions]
