@@ -37,6 +37,7 @@ include_patterns = [
 ]
 exclude_patterns = ["**/.*", "**/bin", "**/__pycache__", "build", "dist", "docs/_build"]
 
+smartquotes = False  # it makes a dash of the "--" of a flag
 extensions = ["myst_parser", "sphinx_copybutton"]
 myst_heading_anchors = 4
 myst_heading_anchors_html_ids = True

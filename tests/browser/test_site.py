@@ -76,6 +76,12 @@ def test_no_link_inside_the_site_is_broken() -> None:
     assert broken == []
 
 
+def test_flags_keep_their_dashes() -> None:
+    text = (SITE / "docs/reference/cli.html").read_text()
+    assert "--kubelet-root" in text
+    assert "\N{EN DASH}kubelet-root" not in text
+
+
 async def test_every_page_fits_a_phone_and_a_desk_and_complains_of_nothing(browser: Browser, site: str) -> None:
     tab = await browser.open(f"{site}docs/index.html")
     wide: list[str] = []
