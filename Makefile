@@ -7,6 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 PROTO_VENV := .venv-proto
 FLOORS_VENV := .venv-floors
+DOCS_VENV := .venv-docs
 PYTHON_IN := $(VENV)/bin/python
 
 # Each example is a package of its own, installed beside kdp so that its tests and the demo can use it.
@@ -34,7 +35,7 @@ GATE_TOOLS := devmgr-1.37 devmgr-1.36 devmgr-1.34 kubelet kube-apiserver kube-co
   cdi-validate runtime cni containerd-2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-pages verify test-packaging test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
+.PHONY: help demo quick test test-pages docs verify test-packaging test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference pictures dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -50,6 +51,11 @@ test: $(VENV)/.ready ## run the tests
 
 test-pages: $(VENV)/.ready ## run the commands of the documentation's pages, and compare what they print
 	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m pages $(ARGS)
+
+docs: $(DOCS_VENV)/.ready ## build the documentation site into docs/_build; open docs/_build/index.html
+	@rm -rf docs/_build
+	@$(DOCS_VENV)/bin/python -m sphinx --builder html --nitpicky --fail-on-warning --keep-going --quiet --conf-dir docs \
+	  --doctree-dir docs/_build/.doctrees . docs/_build
 
 verify: ## run everything that .ci/run leaves out, as root, in an hour and more (needs Go): all Pythons, real kubelets, guests, chaos
 	@.ci/verify
@@ -89,7 +95,7 @@ test-hardware: $(VENV)/.ready ## run the tests on hardware: guests with a kernel
 browser-tools: ## unpack a browser for the tests in a browser
 	@sh tests/browser/packages.sh
 
-test-browser: $(VENV)/.ready ## run the tests in a browser: the status page in Chromium; prepares all that itself
+test-browser: $(VENV)/.ready docs ## run the tests in a browser: the status page and the documentation in Chromium; prepares all that itself
 	@sh tests/browser/packages.sh || [ -s tests/browser/bin/.unanswered ]
 	@$(PYTHON_IN) -m pytest tests/browser -n 2 --durations=5 $(ARGS)
 
@@ -110,8 +116,11 @@ night: $(VENV)/.ready ## write docs/explanation/night.md from what fails in a re
 	@rows=$$(mktemp -d) && NIGHT_ROWS=$$rows $(PYTHON_IN) -m pytest -q -n 2 tests/node/test_night.py \
 	  && $(PYTHON_IN) -m tests.node.night_page $$rows; status=$$?; rm -rf $$rows; exit $$status
 
-reference: $(VENV)/.ready ## write docs/reference/api.md, cli.md, and doctor.md, the rooms and layers in architecture.md, and the checks in kubelet.md
+reference: $(VENV)/.ready ## write docs/reference/python/, cli.md, and doctor.md, the rooms and layers in architecture.md, and the checks in kubelet.md
 	@$(PYTHON_IN) scripts/reference.py
+
+pictures: $(VENV)/.ready ## draw docs/pictures, the pictures of README and docs
+	@$(PYTHON_IN) scripts/diagrams.py
 
 dashboard: $(VENV)/.ready ## write deploy/grafana/kdp.json, the dashboard of the metrics, and what charts have of it and of the alerts
 	@$(PYTHON_IN) scripts/dashboard.py
@@ -127,6 +136,7 @@ lint: $(VENV)/.ready ## check style, formatting, and what the pages and the sour
 	@$(VENV)/bin/ruff format --check .
 	@$(PYTHON_IN) scripts/pages.py
 	@$(PYTHON_IN) scripts/reference.py --check
+	@$(PYTHON_IN) scripts/diagrams.py --check
 
 workflows: $(VENV)/.ready ## check .github/workflows (needs Go)
 	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
@@ -158,7 +168,7 @@ floors: $(FLOORS_VENV)/.ready ## run the tests with the lowest versions that kdp
 	@$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -m "not repository and not slow" -p no:cacheprovider $(TESTS) $(ARGS)
 
 clean: ## remove what was built, and the environments
-	@rm -rf dist build .venv .venv-* .pythons .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf dist build docs/_build .venv .venv-* .pythons .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@rm -f .coverage .coverage.*
 	@find src testkit tests scripts examples demo benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -168,6 +178,10 @@ $(VENV)/.ready: pyproject.toml testkit/pyproject.toml $(EXAMPLES)
 
 $(PROTO_VENV)/.ready: pyproject.toml
 	@sh scripts/environment.sh $(PROTO_VENV) --group proto
+	@touch $@
+
+$(DOCS_VENV)/.ready: pyproject.toml
+	@sh scripts/environment.sh $(DOCS_VENV) --group docs
 	@touch $@
 
 $(FLOORS_VENV)/.ready: pyproject.toml testkit/pyproject.toml $(EXAMPLES)

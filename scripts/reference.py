@@ -1,4 +1,4 @@
-"""Writes docs/reference/api.md and docs/reference/cli.md from docstrings and from click's help.
+"""Writes docs/reference/python/ and docs/reference/cli.md from docstrings and from click's help.
 
 It writes docs/reference/doctor.md from the questions of ``kdp doctor``.
 
@@ -50,52 +50,73 @@ DOCS = ROOT / "docs"
 
 REFERENCE = DOCS / "reference"
 
+PYTHON = REFERENCE / "python"
+
 RULES = ROOT / "deploy" / "prometheus" / "kdp.rules.yaml"
 
 KUBELET = DOCS / "explanation" / "kubelet.md"
 
 ARCHITECTURE = DOCS / "explanation" / "architecture.md"
 
-MODULES = (
-    "kdp",
-    "kdp.model.backend",
-    "kdp.model.edits",
-    "kdp.errors",
-    "kdp.supervision.health",
-    "kdp.allocation",
-    "kdp.daemon",
-    "kdp.hardware",
-    "kdp.storage",
-    "kdp.cli.yaml_reading",
-    "kdp.testing",
-    "kdp_testkit.events",
-    "kdp.deviceplugin",
-    "kdp.kubelet",
-)
-"""In the order in which a vendor meets them. What two of them have is told once, where it comes first."""
+MODULES = {
+    "kdp": "you write a backend: it has the class to subclass, and the values that its hooks return",
+    "kdp.model.backend": "you write a hook: it says how and when hooks are called",
+    "kdp.model.edits": "a container needs more than a device node: it says what else you can add",
+    "kdp.errors": "you raise or handle an error: it says who has to act on each",
+    "kdp.supervision.health": "a device flaps or recovers slowly: it has the states that health passes through",
+    "kdp.allocation": "you implement `prefer` or a tool around it: it has the policies that choose devices",
+    "kdp.daemon": "you start kdp from your own program: it has the entry points and the exit codes",
+    "kdp.hardware": "you read devices from `/dev` and `/sys`: it has the readers, which also read recordings",
+    "kdp.cdi": "you write or check CDI specs yourself: it has their model and a judge",
+    "kdp.storage": "a parameter of your backend names a file: it has safe readers",
+    "kdp.cli.yaml_reading": "a parameter of your backend is YAML: it has a reader without surprises",
+    "kdp.testing": "you test a backend: it has the simulated kubelet and its pods",
+    "kdp_testkit.events": "a test asserts what a kubelet saw: it has each event with its fields",
+    "kdp.deviceplugin": "you embed device plugins in your own asyncio program: it has their manager and its status",
+    "kdp.kubelet": "you ask a node's kubelet yourself: it has its paths and its answers",
+}
+"""Public modules in the order in which a vendor meets them, with when to read the page of each.
+
+What two of them have is told once, where it comes first.
+"""
 
 HEAD = "<!-- Written by scripts/reference.py. Do not edit. -->\n\n"
+
+WIDEST = 88
+"""The longest signature in one line, in characters."""
 
 SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields")
 
 
-def api() -> str:
-    """Return the page of the Python interface."""
-    parts = [f"{HEAD}# Python reference\n\nEvery public name, in its own docstring's words.\n"]
-    told: dict[int, str] = {}
-    for name in MODULES:
+def python() -> dict[Path, str]:
+    """Return the pages of the Python interface, one for each public module, and their index."""
+    homes: dict[int, str] = {}
+    pages: dict[Path, str] = {}
+    for name, when in MODULES.items():
         module = importlib.import_module(name)
-        parts.append(f"\n## {name}\n\n{prose(module.__doc__ or '')}\n")
-        new: list[str] = []
-        for exported in module.__all__:
-            thing = getattr(module, exported)
-            full = f"{name}.{exported}"
-            if not isinstance(thing, ModuleType) and told.setdefault(id(thing), full) == full:
-                new += entry(full, thing, name)
-        again = [each for each in map(told.get, map(id, vars_of(module))) if each and not each.startswith(f"{name}.")]
-        parts += [f"\nIts names are above: {', '.join(f'`{each}`' for each in again)}.\n"] if again else []
-        parts += new
-    return "".join(parts)
+        things = {
+            exported: thing
+            for exported in module.__all__
+            if not isinstance(thing := getattr(module, exported), ModuleType)
+        }
+        new = {exported: thing for exported, thing in things.items() if homes.setdefault(id(thing), name) == name}
+        again = [
+            f"[`{exported}`]({homes[id(thing)]}.md#{exported.lower()})"
+            for exported, thing in things.items()
+            if exported not in new
+        ]
+        parts = [f"{HEAD}# {name}\n\nRead this page if {when}.\n\n{prose(module.__doc__ or '')}\n"]
+        parts += [f"\nDescribed on another page: {', '.join(again)}.\n"] if again else []
+        parts += [part for exported, thing in new.items() for part in entry(exported, thing, name)]
+        pages[PYTHON / f"{name}.md"] = "".join(parts)
+    bullets = "".join(f"- [{name}]({name}.md): read it if {when}.\n" for name, when in MODULES.items())
+    pages[PYTHON / "index.md"] = (
+        f"{HEAD}# Python reference\n\n"
+        "Read these pages if you write or test a backend, and need the exact name, signature, or rule. "
+        "Each page has the public names of one module, in the words of their docstrings.\n\n"
+        f"## Modules\n\n{bullets}"
+    )
+    return pages
 
 
 def vars_of(module: ModuleType) -> Iterator[object]:
@@ -103,20 +124,18 @@ def vars_of(module: ModuleType) -> Iterator[object]:
     return (getattr(module, name) for name in module.__all__)
 
 
-def entry(full: str, thing: Any, module: str) -> Iterator[str]:
+def entry(name: str, thing: Any, module: str) -> Iterator[str]:
     """Return a name's heading, its signature and what its docstring says."""
+    yield f"\n## {name}\n\n"
     if inspect.isclass(thing):
-        yield f"\n### {full}\n\n{kind_of(thing)}{prose(inspect.getdoc(thing) or '')}\n"
-        for name, member in members(thing):
-            signature = "" if isinstance(member, property) else signature_of(member)
-            yield f"\n**`{thing.__name__}.{name}{signature}`**\n\n{prose(inspect.getdoc(member) or '')}\n"
+        yield f"{kind_of(thing)}{prose(inspect.getdoc(thing) or '')}\n"
+        for below, member in members(thing):
+            shown = "" if isinstance(member, property) else signature(below, member)
+            yield f"\n### {name}.{below}\n\n{shown}{prose(inspect.getdoc(member) or '')}\n"
     elif inspect.isroutine(thing):
-        prefix = "async " if inspect.iscoroutinefunction(thing) else ""
-        yield (
-            f"\n### {full}\n\n`{prefix}{thing.__name__}{signature_of(thing)}`\n\n{prose(inspect.getdoc(thing) or '')}\n"
-        )
+        yield f"{signature(name, thing)}{prose(inspect.getdoc(thing) or '')}\n"
     else:
-        yield f"\n### {full}\n\n{value_of(full, thing, module)}\n"
+        yield f"{value_of(name, thing, module)}\n"
 
 
 def kind_of(thing: type) -> str:
@@ -126,7 +145,7 @@ def kind_of(thing: type) -> str:
     if issubclass(thing, enum.Enum) or getattr(thing, "_is_protocol", False) or inspect.isabstract(thing):
         return ""
     try:
-        return f"`{thing.__name__}{signature_of(thing)}`\n\n"
+        return signature(thing.__name__, thing)
     except ValueError:
         return ""
 
@@ -166,19 +185,41 @@ class _Verbatim:
         return self.text
 
 
-def signature_of(thing: Any) -> str:
-    """Return a signature without ``self``, with annotations as they are written."""
-    signature = inspect.signature(thing)
+def signature(name: str, thing: Any) -> str:
+    """Return a signature as a block, without ``self`` and with annotations as they are written.
+
+    A long one has a line for each parameter.
+    """
+    given = inspect.signature(thing)
     parameters = [
         parameter.replace(
             annotation=_verbatim(parameter.annotation),
             default=_default(parameter.default),
         )
-        for parameter in signature.parameters.values()
+        for parameter in given.parameters.values()
         if parameter.name not in ("self", "cls")
     ]
-    returned = signature.empty if inspect.isclass(thing) else signature.return_annotation
-    return str(signature.replace(parameters=parameters, return_annotation=_verbatim(returned)))
+    returned = given.empty if inspect.isclass(thing) else given.return_annotation
+    shown = given.replace(parameters=parameters, return_annotation=_verbatim(returned))
+    prefix = "class " if inspect.isclass(thing) else "async " if inspect.iscoroutinefunction(thing) else ""
+    text = f"{prefix}{name}{shown}"
+    if len(text) > WIDEST:
+        rows = "".join(f"    {row},\n" for row in _rows(shown))
+        result = "" if returned is given.empty else f" -> {returned}"
+        text = f"{prefix}{name}(\n{rows}){result}"
+    return f"```text\n{text}\n```\n\n"
+
+
+def _rows(shown: inspect.Signature) -> Iterator[str]:
+    """Return what stands between a signature's parentheses, in its parts."""
+    before = None
+    for parameter in shown.parameters.values():
+        if before is parameter.POSITIONAL_ONLY and parameter.kind is not before:
+            yield "/"
+        if parameter.kind is parameter.KEYWORD_ONLY and before not in (parameter.kind, parameter.VAR_POSITIONAL):
+            yield "*"
+        yield str(parameter)
+        before = parameter.kind
 
 
 def _verbatim(annotation: object) -> object:
@@ -198,10 +239,9 @@ def _default(value: object) -> object:
     return _Verbatim("..." if shown == "NOTHING" or "<" in shown else shown)
 
 
-def value_of(full: str, thing: Any, module: str) -> str:
+def value_of(name: str, thing: Any, module: str) -> str:
     """Return what the source says of a constant or an alias: the string that stands below it."""
     source = ast.parse(inspect.getsource(importlib.import_module(getattr(thing, "__module__", None) or module)))
-    name = full.rpartition(".")[2]
     for before, after in zip(source.body, source.body[1:], strict=False):
         targets = before.targets if isinstance(before, ast.Assign) else []
         if (
@@ -303,7 +343,9 @@ def inline(text: str) -> str:
 def cli() -> str:
     """Return the page of the command line."""
     parts = [
-        f"{HEAD}# Command line reference\n\nThe settings of a process, by all their names; then what `--help` says.\n",
+        f"{HEAD}# Command line reference\n\n",
+        "Read this page if you look for a setting or an option. ",
+        "At the end you know its flag, variable, key, and default.\n",
         "\n## Settings\n\nFlags win over variables, and variables over the file that `--config` names.\n",
         "\n| keyword of `kdp.run` | flag of `kdp run`, key of the file | variable | what it is |\n|---|---|---|---|\n",
     ]
@@ -418,7 +460,8 @@ def metrics() -> str:
     bounds = ", ".join(f"{bound:g}" for bound in BUCKETS)
     return (
         f"{HEAD}# Metrics\n\n"
-        "Read this page to find out what a series means, or to write a query or an alert. "
+        "Read this page if you write a query or an alert. "
+        "At the end you know each series with its labels, and each alert. "
         "How to switch metrics on is in [Watch with Prometheus](../how-to/watch-with-prometheus.md).\n\n"
         "## Series\n\n"
         f"| name | type | labels | there in | meaning |\n|---|---|---|---|---|\n{rows}\n"
@@ -452,7 +495,12 @@ def _alerts() -> str:
 def doctor() -> str:
     """Return the page of all questions of ``kdp doctor``."""
     how_to = "[Find out what is wrong](../how-to/find-out-what-is-wrong.md)"
-    parts = [f"{HEAD}# The questions of kdp doctor\n\nIn the order of their answers. {how_to} says how to use them.\n"]
+    parts = [
+        f"{HEAD}# The questions of kdp doctor\n\n",
+        "Read this page if `kdp doctor` printed an answer that you do not understand. ",
+        "At the end you know what it asked, and why that matters. ",
+        f"The questions are in the order of their answers. {how_to} says how to use them.\n",
+    ]
     for group, questions in GROUPS.items():
         parts.append(f"\n## {group}\n\n| id | question | why it matters |\n|---|---|---|\n")
         parts += [f"| `{each.id}` | {each.title} | {each.why} |\n" for each in questions]
@@ -471,9 +519,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, say what would change")
     given = parser.parse_args()
     code = 0
-    REFERENCE.mkdir(parents=True, exist_ok=True)
+    PYTHON.mkdir(parents=True, exist_ok=True)
     pages = {
-        REFERENCE / "api.md": api(),
+        **python(),
         REFERENCE / "cli.md": cli(),
         REFERENCE / "doctor.md": doctor(),
         REFERENCE / "metrics.md": metrics(),

@@ -45,7 +45,9 @@ _INTO_PLACE: Final = (
 _FONTS: Final = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>{own}</dir><dir>/usr/share/fonts</dir><cachedir>{cache}</cachedir>
-<alias><family>system-ui</family><prefer><family>DejaVu Sans</family></prefer></alias></fontconfig>
+<alias><family>system-ui</family><prefer><family>DejaVu Sans</family></prefer></alias>
+<alias><family>sans-serif</family><prefer><family>DejaVu Sans</family></prefer></alias>
+<alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias></fontconfig>
 """
 
 

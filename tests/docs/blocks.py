@@ -28,7 +28,10 @@ __all__ = ["LEVELS", "PAGES", "ROOT", "Block", "blocks_of", "differences"]
 
 ROOT = Path(__file__).parents[2]
 
-PAGES = [ROOT / "README.md", ROOT / "examples/rdma/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "examples/rdma/README.md"),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts),
+]
 
 LEVELS = {
     "ci": "`.ci/run` runs these make targets itself",

@@ -87,6 +87,9 @@ _BEGIN: Final = """\
 
 # The simulated kubelet beside the real ones
 
+Read this page before you rely on a test with the simulated kubelet. At the end you know what was compared with
+real kubelets, and what was not.
+
 `kdp.testing.SimulatedKubelet` is a model. \
 What it is worth is shown by playing one scenario on it and on the kubelet's own
 code (device manager, topology manager, admission, plugin watcher, pod-resources and pods API), \

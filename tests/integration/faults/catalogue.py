@@ -105,6 +105,9 @@ HEAD = """\
 
 # Faults
 
+Read this page if you found a sentence of kdp in a log or an event. At the end you know its fault, and what kdp does
+about it.
+
 Each row was seen by a test that provokes the fault: the sentence as it was logged or returned, the state at that moment
 as `status()` and `/readyz` tell it, and what becomes of the process. Nothing is lost by any of them: when the fault is
 gone, the plugin is registered with all its devices again.

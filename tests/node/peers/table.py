@@ -133,6 +133,9 @@ _HEAD: Final = """\
 
 # Device plugins by others, before the same kit
 
+Read this page to see what the conformance kit says of plugins that you may know. At the end you can read its table for
+a plugin of your own.
+
 The [conformance kit](../how-to/prove-your-plugin.md) was made for any plugin in any language. Here it judges some that
 others have written, as programs, by `kdp conformance --quick`. The numbers are the kit's check ids.
 
