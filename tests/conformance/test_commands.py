@@ -89,7 +89,7 @@ def program(tmp_path: Path) -> tuple[list[str], Path, dict[str, str]]:
 
 def test_a_program_is_judged_and_the_report_is_json(program: tuple[list[str], Path, dict[str, str]]) -> None:
     command, _, environment = program
-    done = run("--only", "1,4,33,37,57,70", "--output", "json", "--", *command, environment=environment)
+    done = run("--only", "1,4,33,37,57,70", "--format", "json", "--", *command, environment=environment)
 
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
@@ -112,7 +112,7 @@ def test_levers_are_shell_commands(program: tuple[list[str], Path, dict[str, str
         "--add": f'printf ok > {widgets}/.x && mv {widgets}/.x {widgets}/"${{KDP_DEVICE:-new}}"',
     }
     flags = [word for pair in levers.items() for word in pair]
-    done = run("--only", "6,7,9,10,11,12,38", *flags, "--output", "json", "--", *command, environment=environment)
+    done = run("--only", "6,7,9,10,11,12,38", *flags, "--format", "json", "--", *command, environment=environment)
 
     report = json.loads(done.stdout)
     assert {check["id"]: check["status"] for check in report["checks"]} == dict.fromkeys(
@@ -124,7 +124,7 @@ def test_levers_are_shell_commands(program: tuple[list[str], Path, dict[str, str
 @pytest.mark.slow
 def test_without_levers_nothing_is_pretended(program: tuple[list[str], Path, dict[str, str]]) -> None:
     command, _, environment = program
-    done = run("--only", "6,42,70", "--output", "json", "--", *command, environment=environment)
+    done = run("--only", "6,42,70", "--format", "json", "--", *command, environment=environment)
 
     assert done.returncode == 1  # nothing was judged, and that is no yes
     for check in json.loads(done.stdout)["checks"]:
@@ -171,7 +171,7 @@ def test_a_program_with_the_path_built_in_gets_a_mount_namespace(
 
 def test_junit_is_xml_whatever_the_program_says(marked: str) -> None:
     done = run(
-        "--only", "1,33", "--output", "junit", "--", *python(marked, "print('no <way>\\x07'); raise SystemExit(3)")
+        "--only", "1,33", "--format", "junit", "--", *python(marked, "print('no <way>\\x07'); raise SystemExit(3)")
     )
 
     assert done.returncode == 1
@@ -200,7 +200,7 @@ BAD = {
 @pytest.mark.parametrize("how", BAD)
 def test_a_bad_program_is_told_and_nothing_of_it_is_left(how: str, marked: str) -> None:
     code, words = BAD[how]
-    done = run("--deadline", "1.5", "--output", "json", "--quick", "--", *python(marked, code))
+    done = run("--deadline", "1.5", "--format", "json", "--quick", "--", *python(marked, code))
 
     assert done.returncode == 1
     report = json.loads(done.stdout)
@@ -314,7 +314,7 @@ def test_rubbish_is_judged(tmp_path: Path) -> None:
     """The kit died of it with a DecodeError."""
     source = tmp_path / "rubbish.py"
     source.write_text(RUBBISH)
-    done = run("--only", "33", "--output", "json", "--", sys.executable, str(source), "Allocate")
+    done = run("--only", "33", "--format", "json", "--", sys.executable, str(source), "Allocate")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert "failed to unmarshal the received message" in done.stdout

@@ -71,7 +71,7 @@ async def test_kdp_devices_contradicted_the_living_plugin(
         await kubelet.admit(Pod.asking({RESOURCE: 1}, name="p"))
         (tmp_path / "go").touch()
         await kubelet.until(allocatable={RESOURCE: 1})
-        code, text = await status(tmp_path, "--output", "json")
+        code, text = await status(tmp_path, "--format", "json")
         found = json.loads(text)
         assert (code, found["ready"]) == (0, True)
         [one] = found["resources"]

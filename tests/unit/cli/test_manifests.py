@@ -218,7 +218,7 @@ def test_a_file_that_the_configuration_file_names_goes_along(
         ([":Widgets"], "--image is missing; expected the container's image"),
         (
             [":Widgets", "--image=i", "--format=kustomize"],
-            "--format kustomize writes several files; expected a directory",
+            "--format kustomize writes several files; name a directory",
         ),
         (
             [":Widgets", "--image=i", "--node-selector=wid get"],
@@ -245,7 +245,8 @@ def test_what_is_given_wrong_is_one_sentence(target: str, tmp_path: Path, argume
 
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    (line,) = [line for line in result.stderr.splitlines() if "kdp manifests: warning: " not in line]
+    assert line.startswith("kdp manifests: ")
     assert sentence in line
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kdp.cli.failures import Refusal
 from kdp.cli.options import Seconds
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -48,6 +49,29 @@ def deadline_option(default: float, help: str, *, most: float | None = None) -> 
         envvar="KDP_DEADLINE",
         help=f"{help}  [KDP_DEADLINE]",
     )
+
+
+def private_mount_option(program: str) -> Callable[[_Function], _Function]:
+    """Return the option ``--private-mount``; see `check_private_mount`."""
+    return click.option(
+        "--private-mount",
+        is_flag=True,
+        help=f"Show {program} our directories at /var/lib/kubelet, in a mount namespace of its own. It needs root.",
+    )
+
+
+def check_private_mount(is_wanted: bool) -> None:
+    """Refuse ``--private-mount`` if this process may not make a mount namespace.
+
+    Raises:
+        Refusal: It may not.
+    """
+    if not is_wanted:
+        return
+    from ..conformance.mounted import why_not
+
+    if (reason := why_not()) is not None:
+        raise Refusal(f"--private-mount: a mount namespace of its own needs root ({reason}); run the command as root")
 
 
 def directory_option(flag: str, help: str, **more: Any) -> Callable[[_Function], _Function]:
