@@ -11,15 +11,16 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from kdp.cli.app import kdp
-from kdp_testkit.conformance import run_checks
+from kdp_testkit.conformance import CHECKS, ConformanceCheck, run_checks
 from kdp_testkit.conformance.deviceplugin.command import CommandSubject
+from kdp_testkit.conformance.dra.catalogue import CHECKS as DRA_CHECKS
 from kdp_testkit.patience import PATIENCE
 
 KDP = Path(sys.executable).with_name("kdp")
@@ -162,11 +163,46 @@ def test_a_program_with_the_path_built_in_gets_a_mount_namespace(
     bare = ["env", *(f"-u{name}" for name in ("KDP_KUBELET_ROOT", "KDP_DEVICE_PLUGIN_DIR")), *command]
     done = run("--only", "1,33", "--private-mount", "--", *bare, environment=environment)
 
-    if "Operation not permitted" in done.stdout:
+    if "--private-mount: a mount namespace of its own needs root" in done.stderr:
         pytest.skip("mounting is not permitted here, also for root")
     assert done.returncode == 0, done.stdout + done.stderr
     assert mounts() == before
     assert Path("/var/lib/kubelet").exists() == existed
+
+
+@pytest.mark.parametrize("command", [("conformance", "--only", "1"), ("record", "-o", "{}/r.jsonl"), ("replay", "f")])
+def test_a_mount_namespace_without_root_was_a_failure_of_the_plugin(command: tuple[str, ...], tmp_path: Path) -> None:
+    as_user = ["setpriv", "--bounding-set=-sys_admin"] if os.geteuid() == 0 else []
+    words = [*as_user, KDP, *(each.format(tmp_path) for each in command), "--private-mount", "--", "true"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"kdp {command[0]}: --private-mount: a mount namespace of its own needs root (unshare: Operation not "
+        "permitted); run the command as root\n"
+    )
+
+
+def test_a_target_is_judged_as_kdp_run_would_serve_it(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "import kdp\n"
+        "class W(kdp.DeviceBackend):\n"
+        "    resource = 'example.com/w'\n"
+        "    def __init__(self, count: int = 1): self.count = count\n"
+        "    def discover(self): return [kdp.Device(id=f'w{i}') for i in range(self.count)]\n"
+    )
+    done = run(f"{tmp_path}/w.py:W", "--set", "count=3", "--only", "1,4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 devices, 3 healthy" in done.stdout
+    assert done.stderr == "", "the report alone says what came of each check"
+
+
+@pytest.mark.parametrize(("mode", "known"), [("device-plugin", CHECKS), ("dra", DRA_CHECKS)])
+def test_the_checks_are_listed_and_none_is_run(mode: str, known: Sequence[ConformanceCheck]) -> None:
+    listed = CliRunner().invoke(kdp, ["conformance", "--mode", mode, "--list"])
+    assert listed.exit_code == 0
+    assert listed.stdout.splitlines() == [f"{each.id:>3}  {each.name}" for each in known]
+    as_json = CliRunner().invoke(kdp, ["conformance", "--mode", mode, "--list", "--format", "json"])
+    assert [each["id"] for each in json.loads(as_json.stdout)["checks"]] == [each.id for each in known]
 
 
 def test_junit_is_xml_whatever_the_program_says(marked: str) -> None:

@@ -107,6 +107,22 @@ def test_a_discovery_that_fails_is_told_with_exit_code_1(target: str, fault: str
     assert result.stdout == ""
 
 
+def test_kdps_own_frames_stood_before_a_vendors_mistake(target: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(
+        "import kdp\nclass W(kdp.DeviceBackend):\n    def discover(self): return ['a']\n"
+    )
+    wrong = CliRunner().invoke(kdp, ["devices", f"{tmp_path}/wrong.py:W"])
+    assert wrong.stderr == "kdp devices: discover() of W: it returned 1: must be a kdp.Device, this is an int\n"
+
+    raised = CliRunner().invoke(kdp, ["devices", target, "--set", "fault=boom"])
+    head, frame, code, *_, sentence = raised.stderr.splitlines()
+    assert head == "Traceback (most recent call last):"
+    assert frame.startswith(f'  File "{tmp_path}/widgets.py", line ')
+    assert code == "    raise ValueError(self.fault)"
+    assert "ValueError: boom" in sentence
+    assert raised.stderr.count("boom") == 1, "it is told once"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -140,3 +140,12 @@ def test_run_without_its_snapshot_ends_with_one_sentence(module: str) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "kdp run: snapshot /none: cannot be read (No such file or directory)\n"
+
+
+def test_a_class_without_a_host_ignored_the_snapshot_silently(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text("import kdp\nclass W(kdp.DeviceBackend):\n    def discover(self): return []\n")
+    said = run("devices", f"{tmp_path}/w.py:W", "--snapshot", RECORDED / "rxe-6.1-active.tar.gz", code=2)
+    assert said == (
+        "kdp devices: --snapshot: W has no parameter of type kdp.hardware.Host, so it would read this machine's files; "
+        "give its constructor 'host: kdp.hardware.Host', or leave --snapshot out\n"
+    )

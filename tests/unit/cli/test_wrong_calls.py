@@ -86,7 +86,7 @@ WRONG = {
         "--set a=1 -- sh": "--set is for a TARGET, and what follows -- is a COMMAND; give one of the two",
         "-- no-such-program": "there is no program 'no-such-program'; give a file that can be run, or a name in PATH",
         # It said "No closing quotation".
-        '--mode dra --previous "\'" -- sh': '--previous: "\'" is no command of a shell (no closing quotation); valid is',
+        '--mode dra --previous "\'" -- sh': '--previous: "\'" is no command of a shell (no closing quotation);',
         "--deadline 4000 -- sh": "--deadline: '4000' must be a number of seconds above 0 and at most 3600;",
         "--list --format junit": "--list: there is no report that --format junit could write; give text or json",
     },
