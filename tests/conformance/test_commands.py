@@ -173,7 +173,7 @@ def test_a_program_with_the_path_built_in_gets_a_mount_namespace(
 @pytest.mark.parametrize("command", [("conformance", "--only", "1"), ("record", "-o", "{}/r.jsonl"), ("replay", "f")])
 def test_a_mount_namespace_without_root_was_a_failure_of_the_plugin(command: tuple[str, ...], tmp_path: Path) -> None:
     as_user = ["setpriv", "--bounding-set=-sys_admin"] if os.geteuid() == 0 else []
-    words = [*as_user, KDP, *(each.format(tmp_path) for each in command), "--private-mount", "--", "true"]
+    words = [*as_user, str(KDP), *(each.format(tmp_path) for each in command), "--private-mount", "--", "true"]
     done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr == (

@@ -39,7 +39,7 @@ class _Commands(failures.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command line, and end the process; what goes wrong is told in kdp's way and not in click's."""
         try:
-            code = super().main(*args, **{**extra, "standalone_mode": False})
+            code: object = super().main(*args, standalone_mode=False, **extra)
         except click.ClickException as error:
             failures.tell(error)
             code = error.exit_code
@@ -104,7 +104,7 @@ def kdp() -> None:
     An option whose help names a variable KDP_... can also be given by that variable, and an option of 'kdp run' also in
     the file that --config names. Flags win over variables, and variables over the file.
 
-    All commands write to stdout, or into the file that --output names; --format chooses how. Exit codes are 0 if all
-    went well, 1 if it did not or if the output cannot be written, and 2 if the command line or the configuration is
-    wrong.
+    A command writes to stdout, or into the file that its option --output names. Its option --format chooses the form.
+    The exit code is 0 if all went well, 2 if the command line or the configuration is wrong, and 1 if something else
+    failed or the output could not be written.
     """  # noqa: D301 - click's mark for a block that keeps its lines

@@ -30,7 +30,7 @@ from .invocation import Invocation, needs_of
 from .looking import discovered
 from .option_groups import CONFIGURATION, GroupedCommand
 from .option_groups import SETTINGS as SETTING_GROUPS
-from .options import backend_options, refusing, setting_options
+from .options import Word, backend_options, refusing, setting_options
 from .placing import Placing, placement_options
 from .streams import document
 from .targets import is_file
@@ -87,7 +87,7 @@ class _Command(GroupedCommand):
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(["yaml", "kustomize", "helm", "systemd"]),
+    type=Word(["yaml", "kustomize", "helm", "systemd"]),
     default="yaml",
     show_default=True,
     help="A DaemonSet with what it needs, a kustomize base or a Helm chart, which are several files, or a systemd "
@@ -105,7 +105,7 @@ class _Command(GroupedCommand):
 @click.option(
     "--probes",
     "probing",
-    type=click.Choice(["http", "exec"]),
+    type=Word(["http", "exec"]),
     default="http",
     show_default=True,
     help="How the kubelet asks the plugin: at a port, or with 'kdp probe' in the container, which opens no port.",

@@ -17,21 +17,33 @@ from .failures import Refusal
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class Seconds(click.FloatRange):
-    """A finite number of seconds above 0; `click.FloatRange` takes NaN for a number in every range."""
-
-    def __init__(self, *, most: float | None = None) -> None:
-        super().__init__(min=0, min_open=True, max=most)
+class Word(click.Choice[str]):
+    """One of some words, shown in ``--help`` as settings show theirs."""
 
     @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "|".join(self.choices)
+
+
+class Seconds(click.types.FloatParamType):
+    """A finite number of seconds above 0.
+
+    Args:
+        most: The largest number.
+    """
+
+    def __init__(self, *, most: float = math.inf) -> None:
+        self._most = most
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            seconds: float = super().convert(value, param, ctx)
-        except click.BadParameter:
+            seconds = float(value)
+        except ValueError:
             seconds = math.nan
-        if not math.isfinite(seconds):
-            most = "" if self.max is None else f" and at most {self.max:g}"
-            self.fail(f"{value!r} must be a number of seconds above 0{most}; valid is 2.5", param, ctx)
+        if not (0 < seconds <= self._most and math.isfinite(seconds)):
+            limit = f" and at most {self._most:g}" if math.isfinite(self._most) else ""
+            self.fail(f"{value!r} must be a number of seconds above 0{limit}; valid is 2.5", param, ctx)
         return seconds
 
 
@@ -100,7 +112,7 @@ def format_option(
     """Add ``--format`` with these formats of what is written to stdout; the first is the default."""
     return click.option(
         "--format",
-        type=click.Choice([first, *(others or ("json",))]),
+        type=Word([first, *(others or ("json",))]),
         default=first,
         show_default=True,
         envvar="KDP_FORMAT",

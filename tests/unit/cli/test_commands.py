@@ -112,7 +112,7 @@ def test_kdps_own_frames_stood_before_a_vendors_mistake(target: str, tmp_path: P
         "import kdp\nclass W(kdp.DeviceBackend):\n    def discover(self): return ['a']\n"
     )
     wrong = CliRunner().invoke(kdp, ["devices", f"{tmp_path}/wrong.py:W"])
-    assert wrong.stderr == "kdp devices: discover() of W: it returned 1: must be a kdp.Device, this is an int\n"
+    assert wrong.stderr == "kdp devices: discover() of W: it returned 'a': must be a kdp.Device, this is a str\n"
 
     raised = CliRunner().invoke(kdp, ["devices", target, "--set", "fault=boom"])
     head, frame, code, *_, sentence = raised.stderr.splitlines()

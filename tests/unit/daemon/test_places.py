@@ -43,8 +43,6 @@ def test_what_an_ordinary_user_may_not_do_with_the_kubelets_directory_is_said_fi
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     warn_of_closed_kubelet(Settings(device_plugin_dir=directory))
-    expected = (
-        f"{directory}: user 1000 may not {missing} the kubelet's directory, so no kubelet will list the "
-    )
+    expected = f"{directory}: user 1000 may not {missing} the kubelet's directory, so no kubelet will list the "
     cure = "devices; run the plugin as root, or try it with kdp simulate, which needs no root"
     assert caplog.messages == ([] if missing is None else [expected + cure])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from kdp.cli.failures import Refusal
-from kdp.cli.options import Seconds
+from kdp.cli.options import Seconds, Word
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -30,7 +31,7 @@ def mode_option(help: str, *, envvar: str | None = None) -> Callable[[_Function]
     """Return the option ``--mode``: device plugin or DRA driver."""
     return click.option(
         "--mode",
-        type=click.Choice(["device-plugin", "dra"]),
+        type=Word(["device-plugin", "dra"]),
         default="device-plugin",
         show_default=True,
         envvar=envvar,
@@ -38,7 +39,7 @@ def mode_option(help: str, *, envvar: str | None = None) -> Callable[[_Function]
     )
 
 
-def deadline_option(default: float, help: str, *, most: float | None = None) -> Callable[[_Function], _Function]:
+def deadline_option(default: float, help: str, *, most: float = math.inf) -> Callable[[_Function], _Function]:
     """Return the option ``--deadline`` in seconds."""
     return click.option(
         "--deadline",

@@ -11,7 +11,7 @@ import click
 
 from kdp.cli.failures import Failure, Refusal
 from kdp.cli.interruption import Interrupted, unless_interrupted
-from kdp.cli.options import format_option, refusing
+from kdp.cli.options import Word, format_option, refusing
 from kdp.cli.streams import console, shown
 from kdp.daemon.process import silence_grpc
 
@@ -29,7 +29,7 @@ _KEPT_LINES = 20
 @deadline_option(10.0, "How long each thing may take that the plugin must do.")
 @click.option(
     "--lists",
-    type=click.Choice(["all", "first"]),
+    type=Word(["all", "first"]),
     default="all",
     show_default=True,
     help="Expect every recorded list, or only the first of each stream: where no hardware changes, no other one comes.",

@@ -393,9 +393,12 @@ def why_not_ready(body: str) -> str:
         backends: list[dict[str, object]] = answer.get("backends", [])
     except (ValueError, AttributeError):
         return "it never said that it is alive"
-    reasons = [f"{held['class']}: {held['reason']}" for held in backends if held.get("reason")]
-    reasons += [f"{name} is {held.get('state')} ({held.get('reason') or 'no reason'})" for name, held in parts.items()]
-    return "; ".join(reasons) or "it has no resource, because no device was discovered"
+    reasons = {held["reason"]: f"{held['class']}: {held['reason']}" for held in backends if held.get("reason")}
+    for name, held in parts.items():  # a resource has its backend's reason
+        reasons.setdefault(
+            held.get("reason") or name, f"{name} is {held.get('state')} ({held.get('reason') or 'no reason'})"
+        )
+    return "; ".join(reasons.values()) or "it has no resource, because no device was discovered"
 
 
 def _exit(code: int) -> str:

@@ -175,9 +175,9 @@ def test_what_is_wrong_with_a_file_or_a_program_is_one_sentence(tmp_path: Path) 
     cut = put(tmp_path / "cut", text_of(whole)[:-10])
 
     assert "is cut off after line" in refusal("replay", str(cut), "--", "true")
-    assert "cannot be read: No such file or directory" in refusal("replay", str(tmp_path / "none"), "--", "true")
+    assert "cannot be read (No such file or directory)" in refusal("replay", str(tmp_path / "none"), "--", "true")
     told = refusal("replay", str(whole), "--", "/nowhere/plugin")
-    assert told == "kdp record: the program '/nowhere/plugin' cannot be started: No such file or directory"
+    assert told == "kdp replay: the program '/nowhere/plugin' cannot be started: No such file or directory"
 
 
 @pytest.mark.slow
