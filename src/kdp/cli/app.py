@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from typing_extensions import override
@@ -12,6 +12,9 @@ from typing_extensions import override
 from .. import __version__
 from ..model.spelling import hint
 from . import failures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _COMMANDS = (
     "run",
@@ -38,8 +41,9 @@ class _Commands(failures.Group):
     @override
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command line, and end the process; what goes wrong is told in kdp's way and not in click's."""
+        run: Callable[..., object] = super().main
         try:
-            code: object = super().main(*args, standalone_mode=False, **extra)
+            code = run(*args, standalone_mode=False, **extra)
         except click.ClickException as error:
             failures.tell(error)
             code = error.exit_code
