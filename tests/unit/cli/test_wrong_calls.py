@@ -67,7 +67,10 @@ WRONG = {
     "doctor": {
         "--bundle none/b.tar.gz": "--bundle none/b.tar.gz: its directory does not exist; make it, or name another"
     },
-    "nodes": {"all": "got unexpected extra argument (all); see 'kdp nodes --help'"},
+    "nodes": {
+        "-o json": "there is no option -o; did you mean --format?",
+        "all": "got unexpected extra argument (all); see 'kdp nodes --help'",
+    },
     "node label": {
         "--set": "option '--set' requires an argument; see 'kdp node label --help'",
         "--node A_B": "--node: 'A_B' must be the name of a node: at most 253 small letters",
