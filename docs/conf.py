@@ -100,6 +100,5 @@ class Console(BashSessionLexer):
 def setup(app: Sphinx) -> None:
     """Register what is above."""
     app.add_lexer("console", Console)
-    app.add_lexer("mermaid", TextLexer)
     app.add_transform(LinksAsOnGitHub)
     app.connect("source-read", with_sidebar)

@@ -354,7 +354,7 @@ def cli() -> str:
             setting.help if setting.shown_default is None else f"{setting.help} Default: `{setting.shown_default}`."
         )
         parts.append(f"| `{setting.name}` | `{setting.flag}` | `{setting.variable}` | {inline(meaning)} |\n")
-    top = command.make_context("kdp", [], resilient_parsing=True, terminal_width=100)
+    top = command.make_context("kdp", [], resilient_parsing=True, terminal_width=80)
     parts.append(f"\n## kdp\n\n```text\n{plain(command.get_help(top))}\n```\n")
     for name in command.list_commands(top):
         found = command.get_command(top, name)

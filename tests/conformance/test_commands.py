@@ -11,15 +11,16 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from kdp.cli.app import kdp
-from kdp_testkit.conformance import run_checks
+from kdp_testkit.conformance import CHECKS, ConformanceCheck, run_checks
 from kdp_testkit.conformance.deviceplugin.command import CommandSubject
+from kdp_testkit.conformance.dra.catalogue import CHECKS as DRA_CHECKS
 from kdp_testkit.patience import PATIENCE
 
 KDP = Path(sys.executable).with_name("kdp")
@@ -89,7 +90,7 @@ def program(tmp_path: Path) -> tuple[list[str], Path, dict[str, str]]:
 
 def test_a_program_is_judged_and_the_report_is_json(program: tuple[list[str], Path, dict[str, str]]) -> None:
     command, _, environment = program
-    done = run("--only", "1,4,33,37,57,70", "--output", "json", "--", *command, environment=environment)
+    done = run("--only", "1,4,33,37,57,70", "--format", "json", "--", *command, environment=environment)
 
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
@@ -112,7 +113,7 @@ def test_levers_are_shell_commands(program: tuple[list[str], Path, dict[str, str
         "--add": f'printf ok > {widgets}/.x && mv {widgets}/.x {widgets}/"${{KDP_DEVICE:-new}}"',
     }
     flags = [word for pair in levers.items() for word in pair]
-    done = run("--only", "6,7,9,10,11,12,38", *flags, "--output", "json", "--", *command, environment=environment)
+    done = run("--only", "6,7,9,10,11,12,38", *flags, "--format", "json", "--", *command, environment=environment)
 
     report = json.loads(done.stdout)
     assert {check["id"]: check["status"] for check in report["checks"]} == dict.fromkeys(
@@ -124,7 +125,7 @@ def test_levers_are_shell_commands(program: tuple[list[str], Path, dict[str, str
 @pytest.mark.slow
 def test_without_levers_nothing_is_pretended(program: tuple[list[str], Path, dict[str, str]]) -> None:
     command, _, environment = program
-    done = run("--only", "6,42,70", "--output", "json", "--", *command, environment=environment)
+    done = run("--only", "6,42,70", "--format", "json", "--", *command, environment=environment)
 
     assert done.returncode == 1  # nothing was judged, and that is no yes
     for check in json.loads(done.stdout)["checks"]:
@@ -162,16 +163,51 @@ def test_a_program_with_the_path_built_in_gets_a_mount_namespace(
     bare = ["env", *(f"-u{name}" for name in ("KDP_KUBELET_ROOT", "KDP_DEVICE_PLUGIN_DIR")), *command]
     done = run("--only", "1,33", "--private-mount", "--", *bare, environment=environment)
 
-    if "Operation not permitted" in done.stdout:
+    if "--private-mount: a mount namespace of its own needs root" in done.stderr:
         pytest.skip("mounting is not permitted here, also for root")
     assert done.returncode == 0, done.stdout + done.stderr
     assert mounts() == before
     assert Path("/var/lib/kubelet").exists() == existed
 
 
+@pytest.mark.parametrize("command", [("conformance", "--only", "1"), ("record", "-o", "{}/r.jsonl"), ("replay", "f")])
+def test_a_mount_namespace_without_root_was_a_failure_of_the_plugin(command: tuple[str, ...], tmp_path: Path) -> None:
+    as_user = ["setpriv", "--bounding-set=-sys_admin"] if os.geteuid() == 0 else []
+    words = [*as_user, str(KDP), *(each.format(tmp_path) for each in command), "--private-mount", "--", "true"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"kdp {command[0]}: --private-mount: a mount namespace of its own needs root (unshare: Operation not "
+        "permitted); run the command as root\n"
+    )
+
+
+def test_a_target_is_judged_as_kdp_run_would_serve_it(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "import kdp\n"
+        "class W(kdp.DeviceBackend):\n"
+        "    resource = 'example.com/w'\n"
+        "    def __init__(self, count: int = 1): self.count = count\n"
+        "    def discover(self): return [kdp.Device(id=f'w{i}') for i in range(self.count)]\n"
+    )
+    done = run(f"{tmp_path}/w.py:W", "--set", "count=3", "--only", "1,4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 devices, 3 healthy" in done.stdout
+    assert done.stderr == "", "the report alone says what came of each check"
+
+
+@pytest.mark.parametrize(("mode", "known"), [("device-plugin", CHECKS), ("dra", DRA_CHECKS)])
+def test_the_checks_are_listed_and_none_is_run(mode: str, known: Sequence[ConformanceCheck]) -> None:
+    listed = CliRunner().invoke(kdp, ["conformance", "--mode", mode, "--list"])
+    assert listed.exit_code == 0
+    assert listed.stdout.splitlines() == [f"{each.id:>3}  {each.name}" for each in known]
+    as_json = CliRunner().invoke(kdp, ["conformance", "--mode", mode, "--list", "--format", "json"])
+    assert [each["id"] for each in json.loads(as_json.stdout)["checks"]] == [each.id for each in known]
+
+
 def test_junit_is_xml_whatever_the_program_says(marked: str) -> None:
     done = run(
-        "--only", "1,33", "--output", "junit", "--", *python(marked, "print('no <way>\\x07'); raise SystemExit(3)")
+        "--only", "1,33", "--format", "junit", "--", *python(marked, "print('no <way>\\x07'); raise SystemExit(3)")
     )
 
     assert done.returncode == 1
@@ -200,7 +236,7 @@ BAD = {
 @pytest.mark.parametrize("how", BAD)
 def test_a_bad_program_is_told_and_nothing_of_it_is_left(how: str, marked: str) -> None:
     code, words = BAD[how]
-    done = run("--deadline", "1.5", "--output", "json", "--quick", "--", *python(marked, code))
+    done = run("--deadline", "1.5", "--format", "json", "--quick", "--", *python(marked, code))
 
     assert done.returncode == 1
     report = json.loads(done.stdout)
@@ -314,7 +350,7 @@ def test_rubbish_is_judged(tmp_path: Path) -> None:
     """The kit died of it with a DecodeError."""
     source = tmp_path / "rubbish.py"
     source.write_text(RUBBISH)
-    done = run("--only", "33", "--output", "json", "--", sys.executable, str(source), "Allocate")
+    done = run("--only", "33", "--format", "json", "--", sys.executable, str(source), "Allocate")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert "failed to unmarshal the received message" in done.stdout

@@ -18,7 +18,7 @@ __all__ = ["written"]  # a fixture
 
 
 async def answers(plugin: Plugin) -> dict[str, dict[str, Any]]:
-    found = json.loads(await plugin.exec("sh", "-c", "kdp doctor --output json || true"))
+    found = json.loads(await plugin.exec("sh", "-c", "kdp doctor --format json || true"))
     return {each["id"]: each for each in found["questions"]}
 
 

@@ -193,7 +193,7 @@ async def knows_sysfs(plugin: Plugin) -> bool:
 
 async def knows_holders(plugin: Plugin) -> bool:
     """It can ask the kubelet which pod holds which device."""
-    said = json.loads(await plugin.exec("kdp", "devices", *(await _arguments(plugin)), "--output=json"))
+    said = json.loads(await plugin.exec("kdp", "devices", *(await _arguments(plugin)), "--format=json"))
     return any(device.get("held_by") for device in said["resources"].get("example.com/seen", ()))
 
 

@@ -110,9 +110,9 @@ class Node:
     async def doctor(self, *, on_node: bool) -> list[Object]:
         """Return the bad answers of ``kdp doctor``, in the container or on the node."""
         if on_node:
-            said = await self.cluster.run("sh", "-c", f"{sys.executable} -m kdp doctor --output json; true")
+            said = await self.cluster.run("sh", "-c", f"{sys.executable} -m kdp doctor --format json; true")
         else:
-            said = await self.plugin.exec("sh", "-c", "kdp doctor --output json; true")
+            said = await self.plugin.exec("sh", "-c", "kdp doctor --format json; true")
         found: list[Object] = json.loads(said)["questions"]
         return [each for each in found if each["answer"] in {"failed", "warning"}]
 

@@ -180,7 +180,7 @@ async def test_the_scheduler_counts_what_was_advertised_by_hand(namespace: Names
     keeps["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", "sleep 3600"]
     await cluster.apply(keeps, namespace=name)
     await cluster.until_pod("keeps", "Running", namespace=name)
-    found = json.loads(await kdp(cluster, "nodes", "-o", "json", "--resource", "example.com/*"))
+    found = json.loads(await kdp(cluster, "nodes", "--format", "json", "--resource", "example.com/*"))
     [row] = [row for row in found["resources"] if row["resource"] == DONGLE]
     assert row == {
         "node": NODE,

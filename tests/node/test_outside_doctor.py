@@ -24,7 +24,7 @@ FORBIDDEN: Final = "scheduler"
 async def answers(cluster: Cluster, user: str = "admin", node: str = NODE) -> dict[str, dict[str, Any]]:
     """Return what the doctor answers from outside; a bad answer is no error of the command."""
     file = cluster.work / f"{user}.kubeconfig"
-    words = f"{sys.executable} -m kdp doctor --node-name {node} --kubeconfig {file} --output json; test $? -ne 2"
+    words = f"{sys.executable} -m kdp doctor --node-name {node} --kubeconfig {file} --format json; test $? -ne 2"
     found = json.loads(await cluster.run("sh", "-c", words))
     return {each["id"].removeprefix("outside-"): each for each in found["questions"]}
 

@@ -21,7 +21,7 @@ def test_a_go_plugin_passes_and_fails_where_it_should() -> None:
     except Missing as missing:
         pytest.skip(str(missing))
     kdp = os.fspath(Path(sys.executable).with_name("kdp"))
-    words = ["--only", "1,3,4,14,33,34,59", "--output", "json", "--", os.fspath(program), "-dir", "{device_plugins}"]
+    words = ["--only", "1,3,4,14,33,34,59", "--format", "json", "--", os.fspath(program), "-dir", "{device_plugins}"]
     done = subprocess.run([kdp, "conformance", *words], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr
     found = {check["id"]: check["status"] for check in json.loads(done.stdout)["checks"]}

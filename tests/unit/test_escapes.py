@@ -21,7 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kdp.cli import streams
-from kdp.cli.options import Refusal
+from kdp.cli.failures import Refusal, line_of
 from kdp.cluster import events
 from kdp.daemon.listener import Client
 from kdp.daemon.logs import JsonFormatter, TextFormatter
@@ -95,7 +95,7 @@ def table(text: str) -> str:
 
 
 def refusal(text: str) -> str:
-    return "".join(Refusal(text).format_message().split("\n"))
+    return "".join(line_of(Refusal(text)).split("\n"))
 
 
 def readyz(text: str) -> str:

@@ -44,11 +44,11 @@ def main() -> NoReturn:
         if (error.name or "").partition(".")[0] not in _OF_THE_EXTRA:
             raise
         sys.stderr.write(
-            f"kdp: the command needs {error.name}, which comes with the extra 'cli': pip install 'kdp-sdk[cli]'\n"
+            f"kdp: the command needs {error.name}, which comes with the extra 'cli'; pip install 'kdp-sdk[cli]'\n"
         )
         raise SystemExit(2) from None
     except KeyboardInterrupt:  # before there is a command that could end in order
-        sys.stderr.write("Aborted!\n")
+        sys.stderr.write("kdp: aborted\n")
         raise SystemExit(1) from None
     except SystemExit as end:
         raise SystemExit(streams.finish(end.code)) from None

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from typing_extensions import override
 
 from .. import __version__
 from ..model.spelling import hint
+from . import failures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _COMMANDS = (
     "run",
@@ -30,8 +35,22 @@ _ENTRY_POINTS = "kdp.commands"
 _OF_THE_TESTKIT = ("conformance", "record", "replay", "simulate")
 
 
-class _Commands(click.Group):
+class _Commands(failures.Group):
     """kdp's own commands first, then those that other distributions bring by an entry point."""
+
+    @override
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run a command line, and end the process; what goes wrong is told in kdp's way and not in click's."""
+        run: Callable[..., object] = super().main
+        try:
+            code = run(*args, standalone_mode=False, **extra)
+        except click.ClickException as error:
+            failures.tell(error)
+            code = error.exit_code
+        except click.Abort:
+            click.echo("kdp: aborted", err=True)
+            code = 1
+        sys.exit(code if isinstance(code, int) else 0)
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -51,10 +70,10 @@ class _Commands(click.Group):
             return brought
         if cmd_name in _OF_THE_TESTKIT:
             raise click.UsageError(
-                f"kdp {cmd_name} comes with the distribution kdp-testkit: pip install 'kdp-sdk[testing]'", ctx
+                f"the command {cmd_name!r} comes with the distribution kdp-testkit; pip install 'kdp-sdk[testing]'", ctx
             )
         if not ctx.resilient_parsing and (near := hint(cmd_name, self.list_commands(ctx))):
-            raise click.UsageError(f"No such command {cmd_name!r}; {near}", ctx)
+            raise click.UsageError(f"there is no command {cmd_name!r}; {near}", ctx)
         return None
 
 
@@ -65,7 +84,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
         ctx.exit()
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
 )
@@ -81,12 +100,15 @@ def kdp() -> None:
     \b
     To begin with:
       kdp devices widgets.py:Widgets     what does it discover?
-      kdp explain widgets.py:Widgets     which devices would a container get, and why?
+      kdp explain widgets.py:Widgets     which devices would a container get?
       kdp simulate widgets.py:Widgets    does it work, without a cluster?
       kdp run widgets.py:Widgets         serve the kubelet of this node
-      kdp manifests widgets.py:Widgets   what deploys it, with no more rights than it needs
+      kdp manifests widgets.py:Widgets   write what deploys it on nodes
 
-    Options whose help names a variable KDP_... can also be given by it, and those of 'kdp run' in a file, with
-    --config. Flags win over variables, and variables over the file. A command whose output cannot be written ends with
-    1.
+    An option whose help names a variable KDP_... can also be given by that variable, and an option of 'kdp run' also in
+    the file that --config names. Flags win over variables, and variables over the file.
+
+    A command writes to stdout, or into the file that its option --output names. Its option --format chooses the form.
+    The exit code is 0 if all went well, 2 if the command line or the configuration is wrong, and 1 if something else
+    failed or the output could not be written.
     """  # noqa: D301 - click's mark for a block that keeps its lines

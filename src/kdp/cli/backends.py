@@ -17,7 +17,8 @@ import click
 from ..errors import ConfigurationError, message_of
 from ..model.backend import DeviceBackend
 from .convert import describe
-from .options import output_option, refusing
+from .failures import Refusal
+from .options import format_option, refusing
 from .streams import console, document, shown, table
 from .targets import installed, load, settable
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 @click.command("backends", short_help="List the installed backends.")
 @click.argument("name", metavar="[NAME]", required=False)
-@output_option("table", "json")
-def command(name: str | None, output: str) -> None:
+@format_option()
+def command(name: str | None, format: str) -> None:
     """List the installed backends: those that an entry point of the group kdp.backends names.
 
     With NAME, show one backend and the parameters that '--set' takes. JSON always has the parameters.
@@ -45,9 +46,11 @@ def command(name: str | None, output: str) -> None:
     if name is not None:
         with refusing():
             load(name)  # refuses a name that is not installed, and a broken one
+        if name not in points:
+            raise Refusal(f"{name!r} is no installed backend; kdp backends lists them, and 'kdp devices' takes a file")
         points = {name: points[name]}
     found = [_look(point) for point in points.values()]
-    if output == "json":
+    if format == "json":
         click.echo(json.dumps({"backends": [each.as_json() for each in found]}, indent=2), file=out)
     elif name is None:
         _print_list(out, found)
@@ -80,7 +83,7 @@ class _Installed:
         return [] if self.cls is None else [_Parameter.of(each) for each in settable(self.cls).values()]
 
     def as_json(self) -> dict[str, object]:
-        """Return it as ``--output json`` shows it."""
+        """Return it as ``--format json`` shows it."""
         return {
             "name": self.name,
             "class": self.path,

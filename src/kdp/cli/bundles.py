@@ -10,7 +10,7 @@ import click
 from ..daemon.sources import from_environment
 from ..doctor import bundle
 from ..hardware.snapshot import archive
-from .options import Refusal
+from .failures import Failure, Refusal
 from .streams import shown
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def check_place(file: Path) -> None:
         Refusal: Its directory does not exist.
     """
     if not file.absolute().parent.is_dir():
-        raise Refusal(f"--bundle: {file} cannot be written, its directory does not exist")
+        raise Refusal(f"--bundle {file}: its directory does not exist; make it, or name another file")
 
 
 def settings_of(flags: Mapping[str, str | None], assignments: Sequence[str], config: ConfigFile) -> bundle.Settings:
@@ -50,7 +50,7 @@ def write(out: TextIO, file: Path, node: Node, findings: Sequence[Finding], sett
     """Write the bundle, and say first what is in it.
 
     Raises:
-        ClickException: It cannot be written.
+        Failure: It cannot be written.
     """
     made = bundle.make(node, findings, settings)
     click.echo("The bundle holds, without serial numbers, hardware addresses, tokens, and passwords:", file=out)
@@ -60,5 +60,5 @@ def write(out: TextIO, file: Path, node: Node, findings: Sequence[Finding], sett
     try:
         archive.write(made, file)
     except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from None
+        raise Failure(f"{file} cannot be written ({error.strerror}); name another file") from None
     click.echo(f"{file}: {file.stat().st_size / 1024:.1f} KiB", file=out)

@@ -95,7 +95,9 @@ def text_of(path: Path) -> str:
     try:
         return read_text(path)
     except OSError as error:
-        raise ConfigurationError(f"configuration file {path}: cannot be read ({error.strerror})") from error
+        raise ConfigurationError(
+            f"configuration file {path}: cannot be read ({error.strerror}); name another file"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"configuration file {path}: is not UTF-8 text") from error
 

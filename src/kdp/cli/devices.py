@@ -12,8 +12,10 @@ from ..errors import KdpError, sentence
 from ..kubelet.sockets import is_answered
 from ..model.devices import Version
 from ..model.quantities import Quantity
-from .invocation import Invocation, discovered
-from .options import backend_options, output_option, refusing, setting_options
+from .failures import Failure, warn
+from .invocation import Invocation
+from .looking import discovered
+from .options import backend_options, format_option, refusing, setting_options
 from .streams import console, document, table
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 @setting_options(
     "host_root", "snapshot", "kubelet_root", "pod_resources_dir", "replicas", "replicas_for", "replica_resource"
 )
-@output_option("table", "json")
-def command(target: str, assignments: tuple[str, ...], config: Path | None, output: str, **flags: str | None) -> None:
+@format_option()
+def command(target: str, assignments: tuple[str, ...], config: Path | None, format: str, **flags: str | None) -> None:
     """Show what a class discovers on this machine: open it, discover once, close it. No kubelet is needed.
 
     Where a kubelet's pod-resources API can be asked, the pod that holds a device is shown, too. What a running plugin
@@ -52,7 +54,7 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
         plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
         (backend,) = plan.served()
     if plan.socket is not None and is_answered(plan.socket):
-        click.echo("a plugin serves these devices; this is another look at the hardware, see kdp status", err=True)
+        warn("a plugin serves these devices, and this is another look at the hardware; kdp status asks the plugin")
 
     try:
         found = dict(discovered(backend, plan))
@@ -60,10 +62,10 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
         socket = plan.settings.paths.pod_resources_socket if plan.settings.snapshot is None else None
         holders = anyio.run(_holders, socket) if socket is not None and socket.is_socket() else None
     except KdpError as error:
-        raise click.ClickException(sentence(error)) from None
+        raise Failure(sentence(error)) from None
     if backend.resource is not None:
         found.setdefault(backend.resource, ())
-    if output == "json":
+    if format == "json":
         resources = {
             name: [
                 as_json(device) | ({} if holders is None else {"held_by": holders.get((name, device.id))})
@@ -85,13 +87,13 @@ async def _holders(socket: Path) -> dict[tuple[str, str], str] | None:
         async with PodResources(socket).connect() as calls:
             report = await calls.list()
     except PodResourcesError as error:
-        click.echo(f"{sentence(error)}; which pod holds a device is not shown", err=True)
+        warn(f"{sentence(error)}; which pod holds a device is not shown")
         return None
     return {key: str(holder) for key, holder in report.holders.items()}
 
 
 def as_json(device: Device) -> dict[str, object]:
-    """Return a device as ``--output json`` shows it."""
+    """Return a device as ``--format json`` shows it."""
     return {
         "id": device.id,
         "health": "Healthy" if device.health.is_healthy else "Unhealthy",
@@ -105,7 +107,7 @@ def as_json(device: Device) -> dict[str, object]:
 
 
 def edits_as_json(edits: ContainerEdits) -> dict[str, object]:
-    """Return edits as ``--output json`` shows them."""
+    """Return edits as ``--format json`` shows them."""
     return {
         "env": dict(edits.env),
         "device_nodes": [attrs.asdict(node) for node in edits.device_nodes],

@@ -23,7 +23,8 @@ from ..errors import ConfigurationError, message_of
 from ..hardware.host import Host
 from . import asking
 from .config import ConfigFile, read
-from .options import backend_options, output_option, refusing, setting_options
+from .living import SOCKET_HELP
+from .options import backend_options, format_option, refusing, setting_options
 from .reaching import node_name
 from .streams import document, end_now, shown
 
@@ -42,6 +43,11 @@ _NAMES = (
     "socket",
     "kubeconfig",
 )
+_HELP = {
+    **SOCKET_HELP,
+    "cdi_dir": "Where the runtime finds CDI files.",
+    "kubeconfig": "How to reach the API server; default: with the pod's account, or by KUBECONFIG, or ~/.kube/config.",
+}
 _COLORS = {Verdict.OK: "green", Verdict.NOT_KNOWN: "cyan", Verdict.WARNING: "yellow", Verdict.FAILED: "red"}
 _CODES = {Verdict.OK: 0, Verdict.WARNING: 1, Verdict.FAILED: 3}
 _MOST_BYTES = 16 << 20
@@ -70,8 +76,8 @@ _MOST_BYTES = 16 << 20
     help="Ask the API server about this node, and look at nothing here. It needs the extra 'kube'.",
 )
 @backend_options
-@setting_options(*_NAMES)
-@output_option("text", "json")
+@setting_options(*_NAMES, help=_HELP)
+@format_option()
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -83,7 +89,7 @@ def command(
     node_name: str | None,
     assignments: tuple[str, ...],
     config: Path | None,
-    output: str,
+    format: str,
     **flags: str | None,
 ) -> None:
     """Find out what is wrong on this node: on the node itself, in the plugin's container, or on a laptop.
@@ -120,7 +126,7 @@ def command(
                 ctx.exit(0)
             findings = examine(QUESTIONS, node)
     verdict = worst(findings)
-    if output == "json":
+    if format == "json":
         click.echo(json.dumps(_as_json(findings, verdict), indent=2), file=out)
     else:
         is_terminal = out.isatty()

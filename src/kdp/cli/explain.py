@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
+from .failures import Failure, Refusal
 from .invocation import Invocation
-from .options import Refusal, backend_options, output_option, refusing, setting_options
+from .looking import looked
+from .options import backend_options, format_option, refusing, setting_options
 from .streams import console, document, table
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _ids(_context: click.Context, _parameter: click.Parameter, value: str | None
 @click.option("--must-include", callback=_ids, metavar="ID,...", help="Devices that are chosen already; default: none.")
 @backend_options
 @setting_options("host_root", "snapshot", "policy", "replicas", "replicas_for", "replica_placement", "replica_resource")
-@output_option("text", "json")
+@format_option()
 def command(
     target: str,
     size: int,
@@ -44,7 +45,7 @@ def command(
     must_include: tuple[str, ...] | None,
     assignments: tuple[str, ...],
     config: Path | None,
-    output: str,
+    format: str,
     **flags: str | None,
 ) -> None:
     """Show which devices the policy prefers for a container, and why: discover once on this machine, then choose.
@@ -59,8 +60,6 @@ def command(
       1  the discovery or the links hook failed
       2  the target, a parameter, the configuration or the question is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
-    import anyio
-
     from ..allocation import explain
     from ..allocation.preferences import policy_in_force
     from ..supervision.discover import discover_linked
@@ -76,14 +75,13 @@ def command(
                 f"{type(backend).__name__}.policy"
             )
     try:
-        assert plan.host is not None  # an invocation's plan has one
-        found, topology = anyio.run(functools.partial(discover_linked, backend, host=plan.host))
+        found, topology = looked(discover_linked, backend, plan)
     except KdpError as error:
-        raise click.ClickException(sentence(error)) from None
+        raise Failure(sentence(error)) from None
     with refusing():
         devices = _available(_of_resource(found, resource), available)
         choice = explain(policy, devices, size, must_include=must_include or (), topology=topology)
-    if output == "json":
+    if format == "json":
         click.echo(json.dumps(_as_json(choice), indent=2), file=out)
     else:
         _print(out, choice, len(devices))

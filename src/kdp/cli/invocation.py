@@ -5,29 +5,25 @@ Precedence: flags, then environment, then file. It can be put together again (SI
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import Any, cast, final
 
 import attrs
 
 from ..daemon.plan import Plan, check_backends, host_of
 from ..daemon.setting import Given
 from ..daemon.settings import SETTINGS, Settings
-from ..daemon.sources import from_environment, resolve, warn_of_slips
-from ..errors import ConfigurationError, HookFailedError, InvalidValueError, in_one_line, sentence
+from ..daemon.sources import from_environment, resolve
+from ..errors import ConfigurationError, InvalidValueError
 from ..hardware import Host
 from ..hardware.shared_host import agreed
 from ..model.backend import DeviceBackend, Needs
 from .config import ConfigFile
 from .config import read as read_config
-from .targets import Recipe, addressed, assign, load
-
-if TYPE_CHECKING:
-    from ..model.devices import Device
+from .targets import Recipe, addressed, assign, is_file, load
 
 _SET_VARIABLE = "KDP_SET_"
 
@@ -69,7 +65,10 @@ class Invocation:
         file = read_config(self.config, text)
         settings = self._settings(file)
         host = self._host_for(settings)
-        return Plan(self._made(host, file), settings, host, file.text)
+        made = self._made(host, file)
+        if settings.snapshot is not None:
+            self._check_hosts()
+        return Plan(made, settings, host, file.text)
 
     def settings(self) -> Settings:
         """Return the settings alone, where no target is needed.
@@ -84,10 +83,19 @@ class Invocation:
         layers = [flags, from_environment(os.environ), file.settings]
         return resolve(layers, checks_needs=self.checks_needs, used=self.used)
 
+    def _check_hosts(self) -> None:
+        """Refuse a snapshot for a class that would look at this machine all the same."""
+        for recipe in self._recipes:
+            if not recipe.takes_host:
+                raise ConfigurationError(
+                    f"--snapshot: {recipe.cls.__name__} has no parameter of type kdp.hardware.Host, so it would read "
+                    "this machine's files; give its constructor 'host: kdp.hardware.Host', or leave --snapshot out"
+                )
+
     @property
     def takes_host(self) -> bool:
         """Whether a backend was given the node's files; after `plan`."""
-        return any(isinstance(value, Host) for recipe in self._recipes for value in recipe.arguments.values())
+        return any(recipe.takes_host for recipe in self._recipes)
 
     @property
     def recipe(self) -> Recipe:
@@ -137,25 +145,6 @@ class Invocation:
         return self._backends
 
 
-def discovered(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device, ...]]:
-    """Open a backend of an invocation's plan, discover once, close it, and return its devices by resource."""
-    import anyio
-
-    from ..supervision.discover import discover_once
-
-    assert plan.host is not None  # an invocation's plan has one
-    warn_of_slips(os.environ)
-    try:
-        return anyio.run(functools.partial(discover_once, backend, host=plan.host))
-    except HookFailedError as error:
-        cause = error.__cause__
-        if cause is None or isinstance(cause, InvalidValueError):  # it is told already
-            raise
-        # A person at a terminal, not a pod's author: the details may be shown.
-        told = f"{type(cause).__name__}; the plugin's log has the details"
-        raise HookFailedError(sentence(error).replace(told, in_one_line(cause))) from cause
-
-
 def needs_of(backend: DeviceBackend) -> Needs:
     """Return what a backend's hook ``needs`` says.
 
@@ -188,8 +177,7 @@ def _check_distinct(targets: Sequence[str]) -> None:
     places: dict[tuple[str, str], str] = {}
     for target in targets:
         place, _, attribute = target.rpartition(":")
-        is_file = place.endswith(".py") or "/" in place
-        earlier = places.setdefault((os.path.realpath(place) if is_file else place, attribute), target)
+        earlier = places.setdefault((os.path.realpath(place) if is_file(target) else place, attribute), target)
         if earlier is not target or list(targets).count(target) > 1:
             raise ConfigurationError(f"target {target!r} was given twice; name each target once")
 

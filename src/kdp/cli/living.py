@@ -20,6 +20,12 @@ from ..kubelet.sockets import is_answered
 from .options import refusing
 from .streams import shown
 
+SOCKET_HELP = {
+    "socket": "The socket of the plugin; default: the only one in the state directory or in the pods of this node.",
+    "state_dir": "The state directory of the plugin, where its socket is.",
+}
+"""What the settings mean to a command that asks a plugin."""
+
 _NAMES = ("socket", "state_dir", "kubelet_root", "device_plugin_dir")
 
 

@@ -25,10 +25,15 @@ from ..manifests.systemd import unit
 from ..model.backend import DeviceBackend, Needs, is_overridden
 from ..storage.reading import MAX_CONFIG_BYTES, is_pipe, read
 from .charting import facts_of
-from .invocation import Invocation, discovered, needs_of
-from .options import backend_options, refusing, setting_options
+from .failures import warn
+from .invocation import Invocation, needs_of
+from .looking import discovered
+from .option_groups import CONFIGURATION, GroupedCommand
+from .option_groups import SETTINGS as SETTING_GROUPS
+from .options import Word, backend_options, refusing, setting_options
 from .placing import Placing, placement_options
 from .streams import document
+from .targets import is_file
 from .yaml_text import to_yaml
 
 if TYPE_CHECKING:
@@ -42,35 +47,65 @@ _PASSED_ON: Final = tuple(name for name, setting in SETTINGS.items() if not sett
 _LARGEST: Final = 900_000
 """Bytes of files; an object of the API has at most one MiB."""
 
+_GROUPS: Final = {
+    "What is written": ("kind", "output", "name", "namespace", "probing", "executable", "extended_resource"),
+    "Pods and their nodes": (
+        "image",
+        "image_pull_secret",
+        "node_selector",
+        "toleration",
+        "priority_class",
+        "runtime_class",
+        "selinux_type",
+        "mount_propagation",
+        "memory_limit",
+        "network_policy",
+        "scraped_from",
+        "openshift",
+    ),
+    **CONFIGURATION,
+    **SETTING_GROUPS,
+}
+
+_FIRST_FILES: Final = {"kustomize": "kustomization.yaml", "helm": "Chart.yaml"}
+"""The formats that are a directory, each with the file that says how the directory was made."""
+
+_MADE: Final = "Written by: kdp manifests"
+
 _ARGUMENTS: Final = "kdp.manifests.arguments"
 
 
-class _Command(click.Command):
+class _Command(GroupedCommand):
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_ARGUMENTS] = list(args)
         return super().parse_args(ctx, args)
 
 
-@click.command(
-    "manifests", cls=_Command, short_help="Write what deploys this plugin: DaemonSet, kustomize, Helm, systemd."
-)
+@click.command("manifests", cls=_Command, groups=_GROUPS, short_help="Write what deploys this plugin on nodes.")
 @click.argument("target", metavar="TARGET")
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(["yaml", "kustomize", "helm", "systemd"]),
+    type=Word(["yaml", "kustomize", "helm", "systemd"]),
     default="yaml",
     show_default=True,
-    help="A DaemonSet with what it needs, a kustomize base or a Helm chart (a directory), or a systemd unit.",
+    help="A DaemonSet with what it needs, a kustomize base or a Helm chart, which are several files, or a systemd "
+    "unit.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="Write here, not to stdout.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write here, not to stdout; for 'kustomize' and 'helm' a directory.",
+)
 @click.option("--name", metavar="NAME", help="What the objects are called; default: kdp- and the target's name.")
 @placement_options
 @click.option(
     "--probes",
     "probing",
-    type=click.Choice(["http", "exec"]),
+    type=Word(["http", "exec"]),
     default="http",
     show_default=True,
     help="How the kubelet asks the plugin: at a port, or with 'kdp probe' in the container, which opens no port.",
@@ -127,8 +162,10 @@ def command(
             raise ConfigurationError(
                 "--image is missing; expected the container's image, as --image registry.example.com/widgets:1"
             )
-        if kind in ("kustomize", "helm") and output is None:
-            raise ConfigurationError(f"--format {kind} writes several files; expected a directory, as --output base")
+        if kind in _FIRST_FILES:
+            if output is None:
+                raise ConfigurationError(f"--format {kind} writes several files; name a directory, as --output base")
+            _check_directory(output, _FIRST_FILES[kind])
         chosen = _chosen(config, config_label)
         invocation = _invocation(target, assignments, chosen, flags)
         deployment = _deployment(invocation, kind, name, extended_resource, probing, config_label or None)
@@ -147,6 +184,29 @@ def command(
         if kind == "kustomize":
             written |= deployment.files
         _write(written, output, out)
+    if kind != "systemd" and is_file(target):
+        warn(
+            f"{target} names a file, so the image must have it at this path, seen from its working directory; see "
+            "'An image of your own plugin' in docs/how-to/deploy.md"
+        )
+
+
+def _check_directory(directory: Path, first_file: str) -> None:
+    """Refuse a directory with files that this command has not written; what it has written may be renewed.
+
+    Raises:
+        ConfigurationError: It has some.
+    """
+    if not directory.is_dir() or not any(directory.iterdir()):
+        return
+    try:
+        is_ours = (directory / first_file).read_text(errors="replace").startswith(f"# {_MADE}")
+    except OSError:
+        is_ours = False
+    if not is_ours:
+        raise ConfigurationError(
+            f"--output {directory}: the directory has files that kdp manifests did not write; name a new directory"
+        )
 
 
 def _chosen(config: Path | None, config_label: str | None) -> Path | None:
@@ -196,7 +256,7 @@ def _deployment(
     needs, nodes = needs_of(backend), _nodes(backend, plan)
     is_controller = cluster is not None and cluster.is_controller  # whose devices are not this machine's
     if not is_controller and (nodes is None or not (nodes or is_overridden(backend, "needs"))):
-        needs = _with_all_of_it(needs, backend)
+        needs = _with_all_of_it(needs, backend, takes_host=invocation.takes_host)
     options = _options(flags)
     named = [config] if kind != "helm" else []  # where it becomes values
     for path in (*named, *(value for _, _, value in invocation.parameters())):
@@ -303,21 +363,21 @@ def _nodes(backend: DeviceBackend, plan: Plan) -> list[str] | None:
     try:
         found = discovered(backend, plan)
     except KdpError as error:
-        click.echo(f"{sentence(error)}; what its devices need is not known", err=True)
+        warn(f"{sentence(error)}; what its devices need is not known")
         return None
     return sorted({n.host_path for held in found.values() for d in held for n in d.edits.device_nodes})
 
 
-def _with_all_of_it(needs: Needs, backend: DeviceBackend) -> Needs:
+def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, takes_host: bool) -> Needs:
     """Return needs for a backend of which nobody knows what it looks at: where devices are, to be read."""
     import attrs
 
     if is_overridden(backend, "needs"):
         return needs
-    click.echo(
+    elsewhere = ", or with --snapshot FILE" if takes_host else ""
+    warn(
         f"{type(backend).__name__} discovers no device node here and has no hook 'needs', so it is given /dev and "
-        "/sys to read; run this where its hardware is, or with --snapshot FILE, or say in 'needs' what it reads",
-        err=True,
+        f"/sys to read; run this where its hardware is{elsewhere}, or say in 'needs' what it reads"
     )
     return attrs.evolve(needs, host_paths=("/dev", "/sys"))
 
@@ -363,7 +423,7 @@ def _default_name(target: str, *, is_controller: bool) -> str:
 
 def _on_this_node(target: str) -> str:
     place, _, attribute = target.rpartition(":")
-    return f"{Path(place).absolute()}:{attribute}" if place.endswith(".py") or "/" in place else target
+    return f"{Path(place).absolute()}:{attribute}" if is_file(target) else target
 
 
 def _head(arguments: list[str], deployment: Deployment, *, is_pod: bool) -> str:
@@ -371,7 +431,7 @@ def _head(arguments: list[str], deployment: Deployment, *, is_pod: bool) -> str:
     reasons = deployment.reasons()
     width = max(len(what) for what, _ in reasons)
     lines = [
-        f"Written by: kdp manifests {' '.join(map(_shell_word, _without_output(arguments)))}",
+        f"{_MADE} {' '.join(map(_shell_word, _without_output(arguments)))}",
         "The process is given:",
         *(f"  {what:{width}}  {why}" for what, why in reasons),
     ]
@@ -409,4 +469,6 @@ def _write(written: Mapping[str, str], output: Path | None, out: TextIO) -> None
                 (output / name).parent.mkdir(parents=True, exist_ok=True)
             (output / name).write_text(text)
     except OSError as error:
-        raise ConfigurationError(f"--output {output}: cannot be written ({error.strerror})") from error
+        raise ConfigurationError(
+            f"--output {output}: cannot be written ({error.strerror}); name another file"
+        ) from error

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ..errors import ConfigurationError, KdpError, sentence
-from .options import backend_options, output_option, refusing, setting_options
+from .failures import Failure, Group
+from .living import SOCKET_HELP
+from .options import backend_options, format_option, refusing, setting_options
 from .reaching import agree, chosen, cluster_option, node_option, reach, server_of
 from .streams import document, shown
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ..operations.extended_resources import Change
     from ..operations.node_labels import LabelChange
 
+_STATE_DIR = {"state_dir": "The state directory of the plugins, where they are asked whether one serves the resource."}
 _TRIES = 3
 _RACES = (409, 422)
 
@@ -29,7 +32,7 @@ _yes = click.option("--yes", is_flag=True, help="Agree to what would be asked.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Let the API server check it, and change nothing.")
 
 
-@click.group("node", short_help="Label a node by its devices; count resources by hand.")
+@click.group("node", cls=Group, short_help="Label a node by its devices; count resources by hand.")
 def command() -> None:
     """Label a node by its devices, or tell the scheduler of resources that no plugin serves."""
 
@@ -45,8 +48,8 @@ def command() -> None:
 @node_option
 @cluster_option
 @backend_options
-@setting_options("host_root", "snapshot", "socket", "state_dir")
-@output_option("text", "json")
+@setting_options("host_root", "snapshot", "socket", "state_dir", help=SOCKET_HELP)
+@format_option()
 @click.pass_context
 def label(
     ctx: click.Context,
@@ -59,7 +62,7 @@ def label(
     kubeconfig: Path | None,
     assignments: tuple[str, ...],
     config: Path | None,
-    output: str,
+    format: str,
     **flags: str | None,
 ) -> None:
     """Put the labels of a backend on the Node object itself, in a cluster without Node Feature Discovery.
@@ -71,7 +74,8 @@ def label(
     \b
     Exit codes:
       0  the node has the labels
-      1  the API server refused, a label belongs to another manager, or nothing could be discovered
+      1  the API server refused, a label belongs to another manager, or the
+         discovery failed
       2  the target, a parameter, or an option is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
     out = document()
@@ -88,7 +92,7 @@ def label(
 
         where, change = reach(kubeconfig, work)
     is_refused = bool(change.conflicts) and not force
-    if output == "json":
+    if format == "json":
         told = {"node": where, "manager": _manager(name), "dry_run": dry_run, "is_applied": not (is_refused or dry_run)}
         click.echo(json.dumps({**told, **_as_json(change)}, indent=2), file=out)
     else:
@@ -106,23 +110,21 @@ def _of_target(
     target: str, assignments: tuple[str, ...], config: Path | None, flags: Mapping[str, str | None], *, asks: bool
 ) -> tuple[str, Mapping[str, str]]:
     """Return a backend's name, and the labels that it wants for what is on this machine."""
-    import anyio
-
     from ..supervision.discover import discover_labels
     from .invocation import Invocation
+    from .looking import looked
 
     plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
     (backend,) = plan.served()
     name = backend.resource or type(backend).__qualname__
     if not asks:
         return name, {}
-    assert plan.host is not None  # an invocation's plan has one
     try:
-        found = anyio.run(functools.partial(discover_labels, backend, host=plan.host))
+        found = looked(discover_labels, backend, plan)
     except KdpError as error:
-        raise click.ClickException(sentence(error)) from None
+        raise Failure(sentence(error)) from None
     if found.problem is not None:
-        raise click.ClickException(shown(found.problem))
+        raise Failure(shown(found.problem))
     return name, found.values or {}
 
 
@@ -138,7 +140,7 @@ def _of_plugin(
     path = socket_of(ctx, socket=flags["socket"], state_dir=flags["state_dir"])
     code, text = asking.ask(str(path), "/status.json")
     if code != 0:
-        raise click.ClickException(shown(text.strip()))
+        raise Failure(shown(text.strip()))
     try:
         status: dict[str, Any] = json.loads(text)
         labels: dict[str, str] | None = None
@@ -146,7 +148,7 @@ def _of_plugin(
             labels = {name: value for file in status["labels"]["files"] for name, value in file["labels"].items()}
         resources = [resource["name"] for resource in status["resources"]]
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise click.ClickException(f"{path}: its answer is no status of this version of kdp") from None
+        raise Failure(f"{path}: its answer is no status of this version of kdp") from None
     if labels is None:
         raise ConfigurationError(
             f"{path}: the plugin runs with --labels off, so it has no labels; name a TARGET, or start it with "
@@ -216,8 +218,8 @@ def _tell(out: TextIO, node: str, change: LabelChange, *, is_refused: bool, dry_
 @_dry_run
 @node_option
 @cluster_option
-@setting_options("state_dir")
-@output_option("text", "json")
+@setting_options("state_dir", help=_STATE_DIR)
+@format_option()
 def advertise(
     assignment: str,
     yes: bool,
@@ -225,7 +227,7 @@ def advertise(
     node: str | None,
     kubeconfig: Path | None,
     state_dir: str | None,
-    output: str,
+    format: str,
 ) -> None:
     """Tell the scheduler that a node has so many of an extended resource, as example.com/dongle=4.
 
@@ -237,7 +239,8 @@ def advertise(
     Exit codes:
       0  the node has so many
       1  the API server refused, or the question was answered with no
-      2  the name, the number, or an option is wrong, a plugin serves it, or nobody could be asked
+      2  the name, the number, or an option is wrong, a plugin serves the
+         resource, or nobody could be asked
     """  # noqa: D301 - click's mark for a block that keeps its lines
     from ..operations.extended_resources import NO_DEVICE, advertising, parse_assignment
 
@@ -249,7 +252,7 @@ def advertise(
             return advertising(found, name, count, served_by=served_by)
 
         where, change = _changed(kubeconfig, node, name, decide, state_dir, yes=yes, dry_run=dry_run)
-    if output == "json":
+    if format == "json":
         _print_json(out, where, name, change, dry_run=dry_run)
         return
     _tell_question(out, change, dry_run=dry_run)
@@ -266,8 +269,8 @@ def advertise(
 @_dry_run
 @node_option
 @cluster_option
-@setting_options("state_dir")
-@output_option("text", "json")
+@setting_options("state_dir", help=_STATE_DIR)
+@format_option()
 def withdraw(
     name: str,
     force: bool,
@@ -276,7 +279,7 @@ def withdraw(
     node: str | None,
     kubeconfig: Path | None,
     state_dir: str | None,
-    output: str,
+    format: str,
 ) -> None:
     """Take an extended resource out of a node's status: what 'kdp node advertise' wrote, or a stale zero.
 
@@ -287,7 +290,8 @@ def withdraw(
     Exit codes:
       0  the node does not have it
       1  the API server refused, or the question was answered with no
-      2  the name or an option is wrong, a plugin serves it, or nobody could be asked
+      2  the name or an option is wrong, a plugin serves the resource, or nobody
+         could be asked
     """  # noqa: D301 - click's mark for a block that keeps its lines
     from ..operations.extended_resources import parse_name, withdrawing
 
@@ -299,7 +303,7 @@ def withdraw(
             return withdrawing(found, resource, served_by=served_by, force=force)
 
         where, change = _changed(kubeconfig, node, resource, decide, state_dir, yes=yes, dry_run=dry_run)
-    if output == "json":
+    if format == "json":
         _print_json(out, where, resource, change, dry_run=dry_run)
     elif not change.patch:
         click.echo(f"node {where} does not have {resource}", file=out)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from .options import output_option, refusing
+from .failures import warn
+from .options import format_option, refusing
 from .reaching import cluster_option, reach
 from .streams import console, document, table
 
@@ -31,8 +32,8 @@ _NOT_SERVED = (403, 404)
     help="Only resources and DRA drivers with such a name, as 'nvidia.com/*'; may be repeated.",
 )
 @cluster_option
-@output_option("table", "json")
-def command(patterns: tuple[str, ...], kubeconfig: Path | None, output: str) -> None:
+@format_option()
+def command(patterns: tuple[str, ...], kubeconfig: Path | None, format: str) -> None:
     """Show the devices of all nodes of a cluster: extended resources, and the pools of DRA drivers.
 
     REQUESTED is what the pods ask for that are on the node and have not ended. UNHEALTHY is capacity without
@@ -52,7 +53,7 @@ def command(patterns: tuple[str, ...], kubeconfig: Path | None, output: str) -> 
 
     with refusing():
         view, missing = reach(kubeconfig, work)
-    if output == "json":
+    if format == "json":
         click.echo(json.dumps({**view.as_json(), "pools_unknown": missing}, indent=2), file=out)
     else:
         _print(out, view, missing)
@@ -119,4 +120,4 @@ def _print(out: TextIO, view: ClusterView, missing: str | None) -> None:
     if not lines and not pools:
         click.echo(f"none of the {view.nodes} nodes has such a resource", file=out)
     if missing is not None:
-        click.echo(f"DRA pools are not known: {missing}", err=True)
+        warn(f"the pools of DRA drivers are not known: {missing}")

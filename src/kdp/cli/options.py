@@ -1,9 +1,9 @@
-"""The options that commands share, made from the table of settings, and how a refusal looks."""
+"""The options that commands share, made from the table of settings."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,45 +12,38 @@ from typing_extensions import override
 
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, InvalidValueError, message_of
-from .streams import shown
+from .failures import Refusal
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class Refusal(click.ClickException):
-    """Something that was given is wrong: one sentence, exit code 2."""
-
-    exit_code = 2
-
-    def __init__(self, message: str, *, as_json: bool = False) -> None:
-        super().__init__(message)
-        self._as_json = as_json
+class Word(click.Choice[str]):
+    """One of some words, shown in ``--help`` as settings show theirs."""
 
     @override
-    def show(self, file: Any = None) -> None:
-        if not self._as_json:
-            super().show(file)
-            return
-        from ..daemon.logs import refusal
-
-        click.echo(refusal(self.message, as_json=True), file=file, err=file is None, nl=False)
-
-    @override
-    def format_message(self) -> str:
-        return shown(self.message)
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "|".join(self.choices)
 
 
-class Seconds(click.FloatRange):
-    """A finite number of seconds above 0; `click.FloatRange` takes NaN for a number in every range."""
+class Seconds(click.types.FloatParamType):
+    """A finite number of seconds above 0.
 
-    def __init__(self, *, most: float | None = None) -> None:
-        super().__init__(min=0, min_open=True, max=most)
+    Args:
+        most: The largest number.
+    """
+
+    def __init__(self, *, most: float = math.inf) -> None:
+        self._most = most
 
     @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        seconds = super().convert(value, param, ctx)
-        if not math.isfinite(seconds):
-            self.fail(f"{seconds} is no number of seconds.", param, ctx)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not (0 < seconds <= self._most and math.isfinite(seconds)):
+            limit = f" and at most {self._most:g}" if math.isfinite(self._most) else ""
+            self.fail(f"{value!r} must be a number of seconds above 0{limit}; valid is 2.5", param, ctx)
         return seconds
 
 
@@ -73,14 +66,20 @@ class refusing:
             raise Refusal(message_of(error), as_json=self._as_json()) from None
 
 
-def setting_options(*names: str) -> Callable[[_Function], _Function]:
-    """Add the flags of these settings to a command; each arrives as text or None."""
+def setting_options(*names: str, help: Mapping[str, str] | None = None) -> Callable[[_Function], _Function]:
+    """Add the flags of these settings to a command; each arrives as text or None.
+
+    Args:
+        *names: The settings' names.
+        help: What a flag means to this command, if that is something else than it means to a plugin.
+    """
+    own = help or {}
 
     def add(function: _Function) -> _Function:
         for name in reversed(names):
             setting = SETTINGS[name]
             default = "" if setting.shown_default is None else f"  [default: {setting.shown_default}]"
-            text = f"{setting.help}{default}  [{setting.variable}]"
+            text = f"{own.get(name, setting.help)}{default}  [{setting.variable}]"
             function = click.option(setting.flag, name, metavar=setting.metavar, help=text)(function)
         return function
 
@@ -107,14 +106,15 @@ def backend_options(function: _Function) -> _Function:
     )(function)
 
 
-def output_option(first: str, *others: str) -> Callable[[_Function], _Function]:
-    """Add ``--output`` with these formats; the first is the default."""
+def format_option(
+    first: str = "text", *others: str, help: str = "Text for people, or JSON for programs."
+) -> Callable[[_Function], _Function]:
+    """Add ``--format`` with these formats of what is written to stdout; the first is the default."""
     return click.option(
-        "-o",
-        "--output",
-        type=click.Choice([first, *others]),
+        "--format",
+        type=Word([first, *(others or ("json",))]),
         default=first,
         show_default=True,
-        envvar="KDP_OUTPUT",
-        help="For people, or for programs.  [KDP_OUTPUT]",
+        envvar="KDP_FORMAT",
+        help=f"{help}  [KDP_FORMAT]",
     )

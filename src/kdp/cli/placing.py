@@ -11,6 +11,7 @@ import click
 
 from ..errors import ConfigurationError, InvalidValueError
 from ..manifests.placement import ALL_TAINTS, MEMORY, LabelRule, Placement, Propagation, Toleration
+from .options import Word
 
 if TYPE_CHECKING:
     from ..model.backend import Needs
@@ -119,7 +120,7 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--mount-propagation",
-        type=click.Choice(["none", "host-to-container"]),
+        type=Word(["none", "host-to-container"]),
         default="none",
         show_default=True,
         help="Whether the container sees what the node mounts later, below a directory that it reads; such a directory "

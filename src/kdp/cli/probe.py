@@ -5,19 +5,19 @@ from __future__ import annotations
 import click
 
 from . import asking
-from .living import socket_of
+from .living import SOCKET_HELP, socket_of
 from .options import setting_options
 
 
 @click.command("probe", short_help="Ask a running plugin whether it is ready or alive.")
 @click.argument("what", type=click.Choice(list(asking.PATHS)), metavar="ready|live")
-@setting_options("socket", "state_dir")
+@setting_options("socket", "state_dir", help=SOCKET_HELP)
 @click.pass_context
 def command(ctx: click.Context, what: str, socket: str | None, state_dir: str | None) -> None:
-    """Ask a running plugin whether it is ready, or alive, over its unix socket.
+    """Ask a running plugin whether it is ready or alive.
 
-    Without --socket it is the one socket in the state directory, or in the node's pods. Root is answered, or the user
-    whose process the plugin is.
+    A plugin is ready if the kubelet lists the devices of all its resources. It is alive if its event loop runs. The
+    probes of a container can use this command instead of a port. The plugin answers root and its own user.
 
     \b
     Exit codes:

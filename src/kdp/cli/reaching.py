@@ -15,6 +15,7 @@ import click
 
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, KdpError, sentence
+from .failures import Failure
 
 if TYPE_CHECKING:
     from ..cluster.nodes import NodesApi
@@ -75,7 +76,7 @@ def reach(kubeconfig: Path | None, work: Callable[[NodesApi], Awaitable[_T]]) ->
     except ConfigurationError:
         raise
     except KdpError as error:
-        raise click.ClickException(sentence(error)) from None
+        raise Failure(sentence(error)) from None
 
 
 async def chosen(api: NodesApi, node: str | None) -> str:

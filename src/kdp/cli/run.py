@@ -16,9 +16,12 @@ from ..daemon.setting import Need
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError
 from .config import read as read_config
+from .failures import Refusal, sentence_of
 from .invocation import Invocation
 from .kept_config import ConfigKeeper
-from .options import Refusal, backend_options, refusing, setting_options
+from .option_groups import CONFIGURATION, GroupedCommand
+from .option_groups import SETTINGS as SETTING_GROUPS
+from .options import backend_options, refusing, setting_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +30,7 @@ _FILE: Final = Need(lambda config: config is not None, "there is no configuratio
 
 
 @final
-class _Run(click.Command):
+class _Run(GroupedCommand):
     """The command. If its log is JSON, what click refuses is a line of that log, too."""
 
     @override
@@ -41,10 +44,10 @@ class _Run(click.Command):
             file = _value("--config", given) or os.environ.get("KDP_CONFIG")
             if not _wants_json(Path(file) if file else None, _value(SETTINGS["log_format"].flag, given)):
                 raise
-            raise Refusal(error.format_message(), as_json=True) from None
+            raise Refusal(sentence_of(error), as_json=True) from None
 
 
-@click.command("run", cls=_Run, short_help="Serve the kubelet of this node.")
+@click.command("run", cls=_Run, groups=CONFIGURATION | SETTING_GROUPS, short_help="Serve the kubelet of this node.")
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @backend_options
 @click.option(
@@ -84,8 +87,10 @@ def command(
     Exit codes:
       0  asked to stop
       1  internal failure: a bug of kdp
-      2  the configuration, a target, a parameter or a limit of the process is wrong
-      3  the plugin directory is unlinked: only a new process (a new mount) helps
+      2  the configuration, a target, a parameter, or a limit of the process is
+         wrong
+      3  the plugin directory is unlinked, and only a new process with a new mount
+         helps
     """  # noqa: D301 - click's mark for a block that keeps its lines
     sys.stdout = sys.__stdout__  # it is the vendor's: nothing of ours is written there
     with refusing(as_json=functools.partial(_wants_json, config, flags["log_format"])):

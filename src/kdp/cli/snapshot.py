@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import KdpError, sentence
-from .invocation import Invocation, discovered
-from .options import Refusal, backend_options, refusing, setting_options
+from .failures import Failure, Refusal, warn
+from .invocation import Invocation
+from .looking import discovered
+from .options import backend_options, refusing, setting_options
 from .streams import document
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def command(
 
     \b
     Exit codes:
-      0  written; a discovery that failed is told, and what it read until then is in the archive
+      0  written; if a discovery failed, the archive holds what it read until then
       1  the archive could not be written
       2  the target, a parameter, an option or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
@@ -68,7 +70,7 @@ def command(
     if unknown := sorted({*kinds} - {*KINDS}):
         raise Refusal(f"--redact: {unknown[0]!r} is not known; known are {', '.join(KINDS)}")
     if not Path(file).absolute().parent.is_dir():
-        raise Refusal(f"--output: {file} cannot be written, its directory does not exist")
+        raise Refusal(f"--output {file}: its directory does not exist; make it, or name another file")
     sources: list[Host] = []
 
     def recording(host: Host) -> Host:
@@ -86,10 +88,9 @@ def command(
         assert isinstance(plan.host, RecordingHost)
         mounts = [mount.host_path for devices in found.values() for device in devices for mount in device.edits.mounts]
         if not invocation.takes_host:
-            click.echo(
-                f"{target} has no parameter of type kdp.hardware.Host, so nobody knows what it reads: the snapshot "
-                "holds the device nodes of its devices only",
-                err=True,
+            warn(
+                f"{target} has no parameter of type kdp.hardware.Host, so kdp does not know what it reads; the "
+                "snapshot holds the device nodes of its devices only"
             )
         # Mounts are looked at for their existence only: their files may be of any size, and not hardware's.
         seen = [path for path in plan.host.seen if path not in mounts]
@@ -100,7 +101,7 @@ def command(
     try:
         archive.write(taken, Path(file))
     except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from None
+        raise Failure(f"{file} cannot be written ({error.strerror}); name another file") from None
     click.echo(_summary(taken, file, redacted if kinds else None), file=out)
 
 
@@ -109,7 +110,7 @@ def _discovered(plan: Plan) -> Mapping[str, tuple[Device, ...]]:
     try:
         return discovered(backend, plan)
     except KdpError as error:
-        click.echo(f"the discovery failed, the snapshot holds what it read until then: {sentence(error)}", err=True)
+        warn(f"the discovery failed, and the snapshot holds what it read until then: {sentence(error)}")
         return {}
 
 

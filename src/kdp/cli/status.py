@@ -12,8 +12,8 @@ import click
 from .. import __version__
 from ..errors import ConfigurationError
 from . import asking
-from .living import socket_of
-from .options import Seconds, output_option, refusing, setting_options
+from .living import SOCKET_HELP, socket_of
+from .options import Seconds, format_option, refusing, setting_options
 from .streams import document, shown
 
 if TYPE_CHECKING:
@@ -34,23 +34,22 @@ _HEADS = {
 
 
 @click.command("status", short_help="Show what a running plugin serves.")
-@setting_options("socket", "state_dir")
+@setting_options("socket", "state_dir", help=SOCKET_HELP)
 @click.option(
     "--url",
     metavar="URL",
     help="Ask over HTTP instead: where the probes of a plugin are answered that runs with --status-page on.",
 )
 @click.option("--watch", type=Seconds(), metavar="SECONDS", help="Ask again after so many seconds, until interrupted.")
-@output_option("table", "json")
+@format_option()
 @click.pass_context
 def command(
-    ctx: click.Context, socket: str | None, state_dir: str | None, url: str | None, watch: float | None, output: str
+    ctx: click.Context, socket: str | None, state_dir: str | None, url: str | None, watch: float | None, format: str
 ) -> None:
     """Show what a running plugin serves: its resources or drivers, and each device with its health and its pod.
 
-    The plugin answers on its unix socket, so the hardware is not looked at a second time. Without --socket it is the
-    one socket in the state directory, or in the node's pods. Root is answered, or the user whose process the plugin is.
-    With --url a plugin is asked whose status page is on, also from another machine.
+    The plugin answers on its unix socket, so the hardware is not looked at a second time. It answers root and its own
+    user. With --url a plugin is asked whose status page is on, also from another machine.
 
     \b
     Exit codes:
@@ -60,13 +59,13 @@ def command(
     """  # noqa: D301 - click's mark for a block that keeps its lines
     where, ask = _asked_of(ctx, url, socket, state_dir)
     out = document()
-    is_ready = _show(out, where, ask(), output)
+    is_ready = _show(out, where, ask(), format)
     while watch is not None:
         time.sleep(watch)
         answer = ask()  # before the screen is cleared: it may take a while
         if out.isatty():
             click.echo(_CLEAR, file=out, nl=False)
-        is_ready = _show(out, where, answer, output)
+        is_ready = _show(out, where, answer, format)
     ctx.exit(0 if is_ready else 1)
 
 
@@ -87,7 +86,7 @@ def _asked_of(
     return checked, lambda: remote.ask(checked)
 
 
-def _show(out: TextIO, where: str, answer: tuple[int, str], output: str) -> bool:
+def _show(out: TextIO, where: str, answer: tuple[int, str], format: str) -> bool:
     """Print an answer, and return whether the plugin is ready."""
     code, text = answer
     if code != 0:
@@ -95,7 +94,7 @@ def _show(out: TextIO, where: str, answer: tuple[int, str], output: str) -> bool
         return False
     try:
         found: dict[str, Any] = json.loads(text)
-        lines = json.dumps(found, indent=2) if output == "json" else "\n".join(_lines(found, is_terminal=out.isatty()))
+        lines = json.dumps(found, indent=2) if format == "json" else "\n".join(_lines(found, is_terminal=out.isatty()))
     except (ValueError, LookupError, TypeError, AttributeError):  # another program, or another version of kdp
         click.echo(f"{where}: its answer is no status of kdp {__version__}; use the kdp of the plugin's container", out)
         return False

@@ -84,7 +84,7 @@ def finish(code: int | str | None) -> int | str | None:
     """Return the exit code; what was to be written to stdout and could not be is told."""
     if _stdout is None or _stdout.problem is None or isinstance(_stdout.problem, BrokenPipeError):
         return code
-    sys.stderr.write(f"Error: stdout cannot be written: {_stdout.problem.strerror}\n")
+    sys.stderr.write(f"kdp: stdout cannot be written ({_stdout.problem.strerror}); give another place\n")
     return code or 1
 
 

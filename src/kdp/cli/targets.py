@@ -52,8 +52,7 @@ def load(target: str) -> type[DeviceBackend]:
             return _check(target, _entry_point(target))
         if not place or not attribute:
             raise ConfigurationError(f"target {target!r}: one side of the colon is empty; {_EXPECTED}")
-        is_file = place.endswith(".py") or "/" in place
-        module = _load_file(target, Path(place)) if is_file else _load_module(target, place)
+        module = _load_file(target, Path(place)) if is_file(target) else _load_module(target, place)
     finally:
         loading.reset(token)
     found: Any = module
@@ -66,6 +65,12 @@ def load(target: str) -> type[DeviceBackend]:
                 f"target {target!r}: {place} has no {attribute!r}; the backends in it: {backends}"
             ) from None
     return _check(target, found)
+
+
+def is_file(target: str) -> bool:
+    """Return whether a TARGET names a file, as ``path/file.py:Class``."""
+    place = target.rpartition(":")[0]
+    return place.endswith(".py") or "/" in place
 
 
 def _check(target: str, found: Any) -> type[DeviceBackend]:
@@ -171,6 +176,11 @@ class Recipe:
     target: str
     cls: type[DeviceBackend]
     arguments: Mapping[str, Any]
+
+    @property
+    def takes_host(self) -> bool:
+        """Whether the constructor is given the node's files."""
+        return any(isinstance(value, Host) for value in self.arguments.values())
 
     def make(self) -> DeviceBackend:
         """Make the object.

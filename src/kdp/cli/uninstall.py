@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..errors import ConfigurationError
+from .failures import Failure
 from .invocation import Invocation
 from .options import backend_options, refusing, setting_options
 from .reaching import cluster_option, node_name, reach, server_of
@@ -66,6 +67,12 @@ _ALL: Final = "all"
     "labels_dir",
     "driver_name",
     "startup_taint",
+    help={
+        "state_dir": "The state directory of the plugins.",
+        "labels_dir": "Where plugins have written labels for Node Feature Discovery.",
+        "driver_name": "DRA: the name of the driver whose files and slices are meant.",
+        "startup_taint": "With a node: the taint that the plugin would have removed.",
+    },
 )
 def command(
     targets: tuple[str, ...],
@@ -95,7 +102,8 @@ def command(
     \b
     Exit codes:
       0  nothing is left of what was looked for
-      1  a plugin runs, pods hold what must be taken back, or something could not be removed
+      1  a plugin runs, pods hold what must be taken back, or something could not
+         be removed
       2  a target, an option or the configuration is wrong
       3  with --dry-run: something is left
     """  # noqa: D301 - click's mark for a block that keeps its lines
@@ -127,7 +135,7 @@ def command(
     if obstacles and not force:
         for each in obstacles:
             click.echo(f"{each.path} ({each.what}): {each.obstacle}", err=True)
-        raise click.ClickException("nothing is removed; mend that, or say --force to remove all the same")
+        raise Failure("nothing was removed; do what the lines above say, or give --force to remove all the same")
     cluster: list[NodeLeftover] = []
     if node is not None or nodes is not None:
         with refusing():

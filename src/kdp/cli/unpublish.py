@@ -7,24 +7,34 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import KdpError, sentence
+from .failures import Failure
 from .options import refusing, setting_options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command("unpublish", short_help="Remove a pool that is no node's, at uninstall.")
+@click.command("unpublish", short_help="Delete a pool that belongs to no node.")
 @click.argument("driver", metavar="DRIVER")
-@setting_options("pool", "kubeconfig")
+@setting_options(
+    "pool",
+    "kubeconfig",
+    help={
+        "pool": "The pool whose ResourceSlices are deleted. It must be given.",
+        "kubeconfig": "How to reach the API server; default: with the pod's account, or by KUBECONFIG, or "
+        "~/.kube/config.",
+    },
+)
 def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
-    """Delete the ResourceSlices of a pool of devices that are no node's own: nothing else does so.
+    """Delete the ResourceSlices of a pool whose devices belong to no node.
 
-    End the pool's controller first (kdp run --mode dra-controller), or it writes them again. The slices of nodes are
-    left alone; they vanish with their driver.
+    Kubernetes deletes the slices of a node together with the node, but nothing deletes these. DRIVER is the driver's
+    name, as widget.example.com. End the pool's controller first (kdp run --mode dra-controller), or it writes them
+    again. It needs the verbs 'list' and 'delete' on 'resourceslices'.
 
     \b
     Exit codes:
-      0  they are gone, however many there were
+      0  the slices are gone, however many there were
       1  the API server refused, or did not answer for half a minute
       2  a name or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
@@ -45,7 +55,7 @@ def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
     with refusing():
         check_driver_name(driver)
         if "pool" not in flags | of_pool:
-            raise ConfigurationError("--pool is missing; expected the name of the pool, as --pool fabric")
+            raise ConfigurationError("--pool is missing; give the name of the pool, as --pool fabric")
         settings = resolve([flags, of_pool, {"mode": Given(SETTINGS["mode"].flag, "dra-controller")}])
         assert settings.pool is not None  # just seen
         try:
@@ -53,7 +63,7 @@ def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
         except ConfigurationError:
             raise
         except KdpError as error:
-            raise click.ClickException(sentence(error)) from None
+            raise Failure(sentence(error)) from None
     click.echo(f"{removed} slices of pool {settings.pool} of {driver} are deleted")
 
 

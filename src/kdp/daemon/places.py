@@ -59,6 +59,30 @@ def warn_of_missing_places(settings: Settings) -> None:
             )
 
 
+def warn_of_closed_kubelet(settings: Settings) -> None:
+    """Log a warning if a process without root may not make its sockets in the kubelet's directory."""
+    user = os.geteuid()
+    place = written_places(settings).get("plugins")
+    if user != 0 and place is not None and (missing := _missing_right(place)) is not None:
+        logger.warning(
+            "%s: user %d may not %s the kubelet's directory, so no kubelet will list the devices; run the plugin as "
+            "root, or try it with kdp simulate, which needs no root",
+            place,
+            user,
+            missing,
+        )
+
+
+def _missing_right(directory: Path) -> str | None:
+    try:
+        os.stat(directory)
+    except PermissionError:
+        return "enter"
+    except OSError:  # it is not there, which is said when the kubelet is called
+        return None
+    return None if os.access(directory, os.W_OK | os.X_OK, effective_ids=True) else "write to"
+
+
 def warn_of_unusable_state(settings: Settings) -> None:
     """Log a warning if nothing can be kept in the state directory. It blocks for the disk.
 

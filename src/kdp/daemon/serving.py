@@ -25,7 +25,7 @@ from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..operations.status import ProcessFacts, document, moment
 from ..startup import shown
 from .mode_lock import ModeLock
-from .places import warn_of_missing_places, warn_of_unusable_state, written_places
+from .places import warn_of_closed_kubelet, warn_of_missing_places, warn_of_unusable_state, written_places
 from .plan import Plan, check_backends
 from .services import check_client, managing
 from .sources import from_environment, from_keywords, resolve, warn_of_slips
@@ -151,6 +151,7 @@ class Daemon:
         while True:
             plan = self._plan
             try:
+                warn_of_closed_kubelet(plan.settings)
                 warn_of_missing_places(plan.settings)
                 warn_of_unusable_state(plan.settings)
                 if self._served is None:  # later, it is said, and all goes on without

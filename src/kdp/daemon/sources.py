@@ -24,7 +24,7 @@ VARIABLES: Final = frozenset(
     [
         *(setting.variable for setting in SETTINGS.values()),
         "KDP_CONFIG",
-        "KDP_OUTPUT",
+        "KDP_FORMAT",
         "KDP_PARENT_PID",
         "KDP_STRICT_CONFIG",
         "KDP_TARGET",

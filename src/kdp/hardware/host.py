@@ -78,18 +78,17 @@ class Host:
         Raises:
             ConfigurationError: The file cannot be read, is no snapshot, is cut off, of a newer format, or not safe.
         """
-        import shutil
         import weakref
 
-        from .snapshot.archive import unpack_temporarily
+        from .snapshot.archive import remove_unpacked, unpack_temporarily
 
         root = unpack_temporarily(file)
         try:
             host = cls(root)
         except BaseException:
-            shutil.rmtree(root, ignore_errors=True)
+            remove_unpacked(root)
             raise
-        weakref.finalize(host, shutil.rmtree, root, ignore_errors=True)
+        weakref.finalize(host, remove_unpacked, root)
         return host
 
     @property

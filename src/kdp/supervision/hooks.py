@@ -13,7 +13,9 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import os
 import time
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -47,6 +49,8 @@ GRACE = 0.1
 LONG = 3.0
 """Seconds after which it is said that the start waits for a hook; its deadline may be a minute."""
 
+
+_OWN_CODE = f"{os.path.dirname(os.path.dirname(__file__))}/"
 
 _REASONS = {
     NotReady: "not_ready",
@@ -205,14 +209,30 @@ class Hooks:
         failure = lasting(f"{type(error).__name__}: {message_of(error)}")
         if failure != lane.last_failure:
             lane.last_failure = failure
+            frames = frames_of_others(error.__traceback__)
             # The receiver of the failure logs our own sentences.
             told = "" if isinstance(error, InvalidValueError) else f": {in_one_line(error)}"
-            logger.error("%s() of %s failed%s", hook, self.label, told, exc_info=error)
+            if told or frames is not None:
+                info = (type(error), error, frames or error.__traceback__)
+                logger.error("%s() of %s failed%s", hook, self.label, told, exc_info=info)
         if isinstance(error, InvalidValueError):  # our own words about the vendor's value: they may leave the process
             return HookFailedError(f"{hook}() of {self.label}: {sentence(error)}")
         return HookFailedError(
             f"{hook}() of {self.label} raised {type(error).__name__}; the plugin's log has the details"
         )
+
+
+def frames_of_others(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of kdp's own code, which tell a vendor nothing; None: no other is left."""
+    found: list[TracebackType] = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith((_OWN_CODE, "<attrs generated")):
+            found.append(trace)
+        trace = trace.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(found):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept
 
 
 def _returned(lane: Lane) -> None:

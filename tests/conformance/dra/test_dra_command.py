@@ -18,7 +18,7 @@ KDP = Path(sys.executable).with_name("kdp")
 @pytest.mark.slow
 def test_a_program_is_judged() -> None:
     ids = [1, 12, 40]
-    options = ["--mode", "dra", "--only", ",".join(map(str, ids)), "--output", "json"]
+    options = ["--mode", "dra", "--only", ",".join(map(str, ids)), "--format", "json"]
     told = subprocess.run(
         [KDP, "conformance", *options, "--", KDP, "run", "minimal"],
         check=False,

@@ -45,6 +45,6 @@ def run(server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def as_json(run: Kdp) -> Callable[..., Any]:
     async def as_json(*words: str, code: int = 0) -> Any:
-        return json.loads(await run(*words, "-o", "json", code=code))
+        return json.loads(await run(*words, "--format", "json", code=code))
 
     return as_json

@@ -104,7 +104,7 @@ async def test_a_cluster_without_dra_has_no_pools_and_says_so(
     found = await as_json("nodes")
     assert len(found["resources"]) == 1
     assert "404" in found["pools_unknown"]
-    assert "DRA pools are not known" in await run("nodes")
+    assert "the pools of DRA drivers are not known" in await run("nodes")
 
 
 async def test_a_list_whose_version_is_gone_is_begun_anew(

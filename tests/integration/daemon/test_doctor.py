@@ -28,7 +28,7 @@ def command(kubelet: SimulatedKubelet, tmp_path: Path) -> list[str]:
         "--cdi-dir": tmp_path / "cdi",
     }
     flags = [str(each) for pair in places.items() for each in pair]
-    return [sys.executable, "-m", "kdp", "doctor", *flags, "--output", "json"]
+    return [sys.executable, "-m", "kdp", "doctor", *flags, "--format", "json"]
 
 
 async def doctor(kubelet: SimulatedKubelet, tmp_path: Path) -> dict[str, str]:

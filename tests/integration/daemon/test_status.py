@@ -71,7 +71,7 @@ async def test_kdp_devices_contradicted_the_living_plugin(
         await kubelet.admit(Pod.asking({RESOURCE: 1}, name="p"))
         (tmp_path / "go").touch()
         await kubelet.until(allocatable={RESOURCE: 1})
-        code, text = await status(tmp_path, "--output", "json")
+        code, text = await status(tmp_path, "--format", "json")
         found = json.loads(text)
         assert (code, found["ready"]) == (0, True)
         [one] = found["resources"]
@@ -83,7 +83,7 @@ async def test_kdp_devices_contradicted_the_living_plugin(
         assert "XID 79" in text
         program = f"{tmp_path / 'plugin.py'}:Widgets"
         looked = await anyio.run_process([sys.executable, "-m", "kdp", "devices", program], env=_environment(tmp_path))
-        assert looked.stderr.decode().endswith("this is another look at the hardware, see kdp status\n")
+        assert looked.stderr.decode().endswith("another look at the hardware; kdp status asks the plugin\n")
 
 
 async def test_three_looks_at_once_killed_the_plugin(

@@ -139,7 +139,7 @@ async def test_the_command_shows_who_holds_a_device(server: Server, tmp_path: Pa
     )
     server.answer = lambda: listing("w1")
 
-    command = ["devices", f"{tmp_path}/widgets.py:Widgets", "--pod-resources-dir", str(tmp_path), "--output", "json"]
+    command = ["devices", f"{tmp_path}/widgets.py:Widgets", "--pod-resources-dir", str(tmp_path), "--format", "json"]
 
     async def devices() -> Result:
         done: Result = await to_thread.run_sync(lambda: CliRunner().invoke(kdp_command, command))

@@ -61,7 +61,7 @@ def judge(peer: Peer, profile: str) -> Judgement | None:
     kdp = os.fspath(Path(sys.executable).with_name("kdp"))
     mount = ["--private-mount"] if peer.is_mounted else []
     began = time.monotonic()
-    words = ["--quick", "--profile", profile, "--output", "json", *mount, "--", *peer.command]
+    words = ["--quick", "--profile", profile, "--format", "json", *mount, "--", *peer.command]
     done = subprocess.run([*peer.wrapper, kdp, "conformance", *words], check=False, capture_output=True, text=True)
     if not done.stdout:
         print(f"{peer.name}: not judged: {done.stderr.strip()}", file=sys.stderr)

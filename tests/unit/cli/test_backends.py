@@ -142,13 +142,13 @@ def test_a_broken_entry_point_is_one_line_with_the_reason(
     assert last.startswith(f"broken (acme-widgets 1.2.3) cannot be loaded: target 'broken': {reason}")
     assert "Traceback" not in listed.output
 
-    as_json = json.loads(backends(monkeypatch, points, "--output", "json").stdout)["backends"][0]
+    as_json = json.loads(backends(monkeypatch, points, "--format", "json").stdout)["backends"][0]
     assert (as_json["name"], as_json["parameters"]) == ("broken", [])
     assert reason in as_json["error"]
 
     asked = backends(monkeypatch, points, "broken")
     assert asked.exit_code == 2
-    assert asked.stderr.splitlines()[-1].startswith(f"Error: target 'broken': {reason}")
+    assert asked.stderr.splitlines()[-1].startswith(f"kdp backends: target 'broken': {reason}")
 
 
 def test_a_name_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def target(tmp_path: Path) -> str:
 
 
 def test_devices_as_json_has_the_promised_shape(target: str) -> None:
-    result = CliRunner().invoke(kdp, ["devices", target, "--set", "count=1", "--output", "json"])
+    result = CliRunner().invoke(kdp, ["devices", target, "--set", "count=1", "--format", "json"])
     assert result.exit_code == 0
     assert json.loads(result.output) == {
         "resources": {
@@ -96,8 +96,8 @@ def test_devices_as_a_table_has_whole_lines_in_a_pipe(target: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ("not ready", r"Error: driver not loaded\n"),
-        ("boom", r"Error: discover\(\) of Widgets raised ValueError: .* \(/.*\.py, line \d+\)\n"),
+        ("not ready", r"kdp devices: driver not loaded\n"),
+        ("boom", r"kdp devices: discover\(\) of Widgets raised ValueError: .* \(/.*\.py, line \d+\)\n"),
     ],
 )
 def test_a_discovery_that_fails_is_told_with_exit_code_1(target: str, fault: str, sentence: str) -> None:
@@ -107,16 +107,32 @@ def test_a_discovery_that_fails_is_told_with_exit_code_1(target: str, fault: str
     assert result.stdout == ""
 
 
+def test_kdps_own_frames_stood_before_a_vendors_mistake(target: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(
+        "import kdp\nclass W(kdp.DeviceBackend):\n    def discover(self): return ['a']\n"
+    )
+    wrong = CliRunner().invoke(kdp, ["devices", f"{tmp_path}/wrong.py:W"])
+    assert wrong.stderr == "kdp devices: discover() of W: it returned 'a': must be a kdp.Device, this is a str\n"
+
+    raised = CliRunner().invoke(kdp, ["devices", target, "--set", "fault=boom"])
+    head, frame, code, *_, sentence = raised.stderr.splitlines()
+    assert head == "Traceback (most recent call last):"
+    assert frame.startswith(f'  File "{tmp_path}/widgets.py", line ')
+    assert code == "    raise ValueError(self.fault)"
+    assert "ValueError: boom" in sentence
+    assert raised.stderr.count("boom") == 1, "it is told once"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (
             ["{target}", "--set", "count=x"],
-            "Error: --set count: 'x' does not fit; Widgets expects a whole number (int)",
+            "kdp devices: --set count: 'x' does not fit; Widgets expects a whole number (int)",
         ),
-        (["{target}", "--set", "count"], "Error: --set: 'count' must be NAME=VALUE; valid is --set count=4"),
-        (["{target}", "--config", "/none"], "Error: configuration file /none: cannot be read (No such file"),
-        (["nothing"], "Error: target 'nothing': no such entry point"),
+        (["{target}", "--set", "count"], "kdp devices: --set: 'count' must be NAME=VALUE; valid is --set count=4"),
+        (["{target}", "--config", "/none"], "kdp devices: configuration file /none: cannot be read (No such file"),
+        (["nothing"], "kdp devices: target 'nothing': no such entry point"),
     ],
 )
 def test_what_is_given_wrong_is_one_sentence_and_exit_code_2(target: str, arguments: list[str], sentence: str) -> None:
@@ -131,7 +147,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(target: str, tmp_p
     (tmp_path / "c.yaml").write_text("set: {count: 1}\n")
 
     def count(*flags: str, **environment: str) -> int:
-        result = CliRunner().invoke(kdp, ["devices", target, "--output", "json", *flags], env=environment)
+        result = CliRunner().invoke(kdp, ["devices", target, "--format", "json", *flags], env=environment)
         assert result.exit_code == 0, result.output
         return len(json.loads(result.output)["resources"]["example.com/widget"])
 
@@ -197,7 +213,7 @@ def test_run_says_that_too_few_files_may_be_open(target: str) -> None:
     result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2
     assert result.stderr == (
-        "Error: only 18 file descriptors may be open (ulimit -n), too few for gRPC; give this process 32 or more\n"
+        "kdp run: only 18 file descriptors may be open (ulimit -n), too few for gRPC; give this process 32 or more\n"
     )
 
 
@@ -206,7 +222,7 @@ def test_without_the_extra_the_command_says_what_to_install() -> None:
     result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2
     assert result.stderr == (
-        "kdp: the command needs click, which comes with the extra 'cli': pip install 'kdp-sdk[cli]'\n"
+        "kdp: the command needs click, which comes with the extra 'cli'; pip install 'kdp-sdk[cli]'\n"
     )
 
 
@@ -226,4 +242,4 @@ def test_a_target_that_is_there_twice_is_refused_at_the_start(tmp_path: Path) ->
     command = [sys.executable, "-m", "kdp", "run", *targets]
     result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2
-    assert result.stderr == f"Error: target {targets[1]!r} was given twice; name each target once\n"
+    assert result.stderr == f"kdp run: target {targets[1]!r} was given twice; name each target once\n"

@@ -49,7 +49,7 @@ def invoke(tmp_path: Path, *arguments: str, **environ: str) -> Result:
 
 
 def found_by(tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    result = invoke(tmp_path, *arguments, "--output", "json")
+    result = invoke(tmp_path, *arguments, "--format", "json")
     found = json.loads(result.stdout)
     return {each["id"]: each for each in found["questions"]}
 
@@ -103,7 +103,7 @@ def test_the_directories_of_a_configuration_file_were_not_looked_at(
     config.write_text(f"state-dir: {tmp_path}/of-file\ncdi-dir: {tmp_path}/cdi-of-file\nmode: dra\nset: {{a: 1}}\n")
     (tmp_path / "of-file").touch()
     monkeypatch.setenv("KDP_CONFIG", str(config))  # as in the plugin's container; it was an error without a TARGET
-    result = CliRunner().invoke(kdp, ["doctor", *kubelet_in(tmp_path), "--output", "json"])
+    result = CliRunner().invoke(kdp, ["doctor", *kubelet_in(tmp_path), "--format", "json"])
     found = {each["id"]: each for each in json.loads(result.stdout)["questions"]}
     assert found["state-directory"]["seen"] == f"{tmp_path}/of-file is no directory"
     assert f"{tmp_path}/cdi-of-file" in found["cdi-directory"]["seen"]
@@ -135,7 +135,7 @@ def test_a_target_that_hangs_keeps_nobody_waiting(tmp_path: Path, figure: Callab
     (tmp_path / "w.py").write_text("import time\ntime.sleep(60)\n")
     places = [*kubelet_in(tmp_path), "--state-dir", str(tmp_path / "s")]
     began = time.monotonic()
-    command = [sys.executable, "-m", "kdp", "doctor", f"{tmp_path}/w.py:W", *places, "--output", "json"]
+    command = [sys.executable, "-m", "kdp", "doctor", f"{tmp_path}/w.py:W", *places, "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     figure("kdp doctor with a target that hangs", time.monotonic() - began, "s")
     found = {each["id"]: each for each in json.loads(done.stdout)["questions"]}
@@ -178,7 +178,7 @@ def test_a_bundle_is_read_on_a_laptop(tmp_path: Path) -> None:
     assert head.startswith("the answers of ")
     assert f", by kdp {__version__}, " in head
     assert lines[0].startswith("failed     Is the plugin directory there? ")
-    result = CliRunner().invoke(kdp, ["doctor", "--from", f"{tmp_path}/b.tar.gz", "--output", "json"])
+    result = CliRunner().invoke(kdp, ["doctor", "--from", f"{tmp_path}/b.tar.gz", "--format", "json"])
     found = {each["id"]: each for each in json.loads(result.stdout)["questions"]}
     assert found.keys() == there.keys()
     assert found["kubelet-directory"] == there["kubelet-directory"]
@@ -203,7 +203,7 @@ def test_a_node_seen_from_outside_has_the_same_form_of_answers(tmp_path: Path) -
     }
     file = tmp_path / "kubeconfig"
     file.write_text(json.dumps(config))
-    command = ["doctor", "--node-name", "node-0", "--kubeconfig", str(file), "--output", "json"]
+    command = ["doctor", "--node-name", "node-0", "--kubeconfig", str(file), "--format", "json"]
     result = CliRunner().invoke(kdp, command)
     found = {each["id"]: each for each in json.loads(result.stdout)["questions"]}
     assert result.exit_code == 3

@@ -70,7 +70,7 @@ def test_it_says_which_and_why(run: Run) -> None:
 
 
 def test_it_says_so_to_programs(run: Run) -> None:
-    result = run("Gpus", "--size", "1", "--available", "gpu-3,gpu-1", "--output", "json")
+    result = run("Gpus", "--size", "1", "--available", "gpu-3,gpu-1", "--format", "json")
     told = json.loads(result.output)
     assert told.pop("milliseconds") >= 0
     assert told == {

@@ -218,7 +218,7 @@ def test_a_file_that_the_configuration_file_names_goes_along(
         ([":Widgets"], "--image is missing; expected the container's image"),
         (
             [":Widgets", "--image=i", "--format=kustomize"],
-            "--format kustomize writes several files; expected a directory",
+            "--format kustomize writes several files; name a directory",
         ),
         (
             [":Widgets", "--image=i", "--node-selector=wid get"],
@@ -245,7 +245,8 @@ def test_what_is_given_wrong_is_one_sentence(target: str, tmp_path: Path, argume
 
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    (line,) = [line for line in result.stderr.splitlines() if "kdp manifests: warning: " not in line]
+    assert line.startswith("kdp manifests: ")
     assert sentence in line
 
 
@@ -414,3 +415,31 @@ def test_what_makes_no_sense_with_the_mode_is_refused(target: str, arguments: tu
 
     assert result.exit_code == 2
     assert sentence in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["kustomize", "helm"])
+def test_a_directory_of_other_files_was_written_into_silently(target: str, tmp_path: Path, kind: str) -> None:
+    base = tmp_path / "base"
+    words = (f"{target}:Widgets", "--image=i", f"--format={kind}", "-o", base)
+    base.mkdir()
+    assert invoke(*words).exit_code == 0
+    assert invoke(*words).exit_code == 0, "what it wrote itself may be renewed"
+
+    refused = invoke(*words[:-1], tmp_path)
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        f"kdp manifests: --output {tmp_path}: the directory has files that kdp manifests did not write; "
+        "name a new directory\n"
+    )
+    assert [each.name for each in tmp_path.iterdir() if each.suffix == ".yaml"] == []
+
+
+@pytest.mark.parametrize(("kind", "warns"), [("yaml", True), ("systemd", False)])
+def test_an_image_must_have_the_file_that_a_target_names(target: str, kind: str, warns: bool) -> None:
+    result = invoke(f"{target}:Widgets", "--image=i", f"--format={kind}")
+    assert result.exit_code == 0
+    warning = (
+        f"kdp manifests: warning: {target}:Widgets names a file, so the image must have it at this path, seen from its "
+        "working directory; see 'An image of your own plugin' in docs/how-to/deploy.md\n"
+    )
+    assert result.stderr == (warning if warns else "")

@@ -22,7 +22,7 @@ def test_strict_config_without_a_file_was_taken_silently() -> None:
     result = run("a:B", "--strict-config")
     assert result.returncode == 2
     assert result.stderr == (
-        "Error: --strict-config: there is no configuration file, so it has no effect; name one with --config FILE, "
+        "kdp run: --strict-config: there is no configuration file, so it has no effect; name one with --config FILE, "
         "or leave it out\n"
     )
 

@@ -68,7 +68,7 @@ def run(*arguments: str | Path, code: int = 0) -> str:
 
 
 def health(target: str, snapshot: Path) -> dict[str, str]:
-    found = json.loads(run("devices", target, "--snapshot", snapshot, "--output", "json"))
+    found = json.loads(run("devices", target, "--snapshot", snapshot, "--format", "json"))
     return {device["id"]: device["reason"] or device["health"] for device in found["resources"]["example.com/rdma"]}
 
 
@@ -107,7 +107,7 @@ def test_a_discovery_that_fails_is_told_and_its_reads_are_kept(module: str, tmp_
     file = tmp_path / "node.tar.gz"
     source = RECORDED / "rxe-6.1-active.tar.gz"
     said = run("snapshot", f"{module}:Rdma", "--set", "fail=yes", "-o", file, "--snapshot", source)
-    assert "the discovery failed, the snapshot holds what it read until then: driver not loaded" in said
+    assert "the discovery failed, and the snapshot holds what it read until then: driver not loaded" in said
     # Nothing was taken of the nodes: no device was returned that would have named them.
     assert set(health(f"{module}:Rdma", file)) == {"rxe0", "rxe1"}
 
@@ -115,7 +115,7 @@ def test_a_discovery_that_fails_is_told_and_its_reads_are_kept(module: str, tmp_
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["snapshot"], "Missing option '-o'"),
+        (["snapshot"], "--output is missing; expected kdp snapshot [OPTIONS] [TARGET]"),
         (["snapshot", "-o", "x", "--set", "a=1"], "--set a: there is no parameter 'a'; name the TARGET that has it"),
         (["snapshot", "-o", "x", "--redact", "names"], "--redact: 'names' is not known; known are serials, addresses"),
         (["devices", "{}:Rdma", "--snapshot", "{}"], "is no snapshot; expected a .tar.gz as kdp snapshot writes it"),
@@ -139,4 +139,13 @@ def test_run_without_its_snapshot_ends_with_one_sentence(module: str) -> None:
     command = [sys.executable, "-m", "kdp", "run", f"{module}:Rdma", "--snapshot", "/none"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
-    assert ended.stderr == "Error: snapshot /none: cannot be read (No such file or directory)\n"
+    assert ended.stderr == "kdp run: snapshot /none: cannot be read (No such file or directory)\n"
+
+
+def test_a_class_without_a_host_ignored_the_snapshot_silently(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text("import kdp\nclass W(kdp.DeviceBackend):\n    def discover(self): return []\n")
+    said = run("devices", f"{tmp_path}/w.py:W", "--snapshot", RECORDED / "rxe-6.1-active.tar.gz", code=2)
+    assert said == (
+        "kdp devices: --snapshot: W has no parameter of type kdp.hardware.Host, so it would read this machine's files; "
+        "give its constructor 'host: kdp.hardware.Host', or leave --snapshot out\n"
+    )

@@ -87,7 +87,7 @@ def test_people_get_a_table(tmp_path: Path) -> None:
 
 
 def test_programs_get_the_document(tmp_path: Path) -> None:
-    result = answered(tmp_path / "a.sock", 200, json.dumps({**ANSWER, "ready": True}), "--output", "json")
+    result = answered(tmp_path / "a.sock", 200, json.dumps({**ANSWER, "ready": True}), "--format", "json")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {**ANSWER, "ready": True}
 

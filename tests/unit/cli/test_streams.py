@@ -59,14 +59,14 @@ def shell(
 
 @pytest.mark.parametrize(
     ("output", "where", "why"),
-    [("json", ">&-", "Bad file descriptor"), ("table", ">/dev/full", "No space left on device")],
+    [("json", ">&-", "Bad file descriptor"), ("text", ">/dev/full", "No space left on device")],
 )
 def test_what_cannot_be_written_is_one_sentence_and_exit_code_1(
     devices: list[str], output: str, where: str, why: str
 ) -> None:
     devices[-1] += "Many"
-    result = shell([*devices, "--output", output], where)
-    assert (result.returncode, result.stderr) == (1, f"Error: stdout cannot be written: {why}\n")
+    result = shell([*devices, "--format", output], where)
+    assert (result.returncode, result.stderr) == (1, f"kdp: stdout cannot be written ({why}); give another place\n")
 
 
 def test_the_exit_code_is_the_same_where_nobody_can_be_told(devices: list[str]) -> None:
@@ -80,7 +80,7 @@ def test_a_reader_who_has_enough_changes_nothing(devices: list[str]) -> None:
     os.close(reader)
     with open(writer, "wb") as broken:
         ended = subprocess.run(
-            [*devices, "--output", "table"], check=False, stdout=broken, stderr=subprocess.PIPE, timeout=60
+            [*devices, "--format", "text"], check=False, stdout=broken, stderr=subprocess.PIPE, timeout=60
         )
     assert (ended.returncode, ended.stderr) == (0, b"")
 
@@ -88,7 +88,7 @@ def test_a_reader_who_has_enough_changes_nothing(devices: list[str]) -> None:
 def test_what_the_vendor_prints_is_not_in_the_document(devices: list[str]) -> None:
     arguments = ["devices"]
     devices[-1] += "Noisy"
-    result = shell([*devices[:3], *arguments, devices[-1], "--output", "json"])
+    result = shell([*devices[:3], *arguments, devices[-1], "--format", "json"])
     assert result.returncode == 0
     assert json.loads(result.stdout)
     assert result.stderr.splitlines() == ["made", "printed", "written"]
@@ -106,7 +106,7 @@ def test_a_pipe_that_does_not_wait_takes_all_of_it(devices: list[str]) -> None:
     devices[-1] += "Many"
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    command = [*devices, "--output", "json"]
+    command = [*devices, "--format", "json"]
     with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE) as process, open(reader, "rb") as read:
         os.close(writer)
         found = read.read()  # much more than a pipe holds

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kdp.daemon import places
-from kdp.daemon.places import warn_of_unusable_state
+from kdp.daemon.places import warn_of_closed_kubelet, warn_of_unusable_state
 from kdp.daemon.settings import DEFAULT_STATE_DIR, Settings
 
 
@@ -27,3 +27,22 @@ def test_a_directory_that_was_given_is_a_warning(
     [record] = caplog.records
     assert record.levelno == level
     assert record.getMessage().startswith(f"--state-dir {directory}: nothing can be kept there (Permission denied), so")
+
+
+@pytest.mark.parametrize(("mode", "missing"), [(0o555, "write to"), (None, None)])
+def test_what_an_ordinary_user_may_not_do_with_the_kubelets_directory_is_said_first(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    mode: int | None,
+    missing: str | None,
+) -> None:
+    directory = tmp_path / "device-plugins"
+    if mode is not None:
+        directory.mkdir(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    warn_of_closed_kubelet(Settings(device_plugin_dir=directory))
+    expected = f"{directory}: user 1000 may not {missing} the kubelet's directory, so no kubelet will list the "
+    cure = "devices; run the plugin as root, or try it with kdp simulate, which needs no root"
+    assert caplog.messages == ([] if missing is None else [expected + cure])

@@ -450,3 +450,9 @@ async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
         tasks.cancel_scope.cancel()
     gate.open()
     await supervisor.shutdown(1.0)
+
+
+async def test_a_log_had_kdps_own_frames_beside_the_vendors(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    await failing(make(discover=lambda: kdp.Device(id="")), HookFailedError)
+    (frame,) = [line for line in caplog.text.splitlines() if line.startswith("  File ")]
+    assert __file__ in frame

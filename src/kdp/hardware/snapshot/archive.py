@@ -15,6 +15,7 @@ Rule: whatever is wrong with the file is told in one sentence (`ConfigurationErr
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import posixpath
@@ -303,16 +304,34 @@ def _create(place: Path, data: bytes, mode: int) -> None:
         os.fchmod(descriptor, mode)
 
 
+_unpacked: set[Path] = set()
+"""Temporary directories of this process."""
+
+
 def unpack_temporarily(file: str | os.PathLike[str]) -> Path:
-    """Unpack a snapshot into a new temporary directory, which the caller removes; see `Host.of_snapshot`."""
+    """Unpack a snapshot into a new temporary directory, for `remove_unpacked`; see `Host.of_snapshot`."""
     snapshot = read(file)
     root = Path(tempfile.mkdtemp(prefix="kdp-snapshot-"))
+    _unpacked.add(root)
     try:
         unpack(snapshot, root)
     except BaseException:
-        shutil.rmtree(root, ignore_errors=True)
+        remove_unpacked(root)
         raise
     return root
+
+
+def remove_unpacked(root: Path) -> None:
+    """Remove a directory that `unpack_temporarily` returned."""
+    shutil.rmtree(root, ignore_errors=True)
+    _unpacked.discard(root)
+
+
+@atexit.register
+def _remove_all() -> None:
+    # The last user of a snapshot may be a hook's daemon thread, which ends with the process in the middle of it.
+    for root in tuple(_unpacked):
+        remove_unpacked(root)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

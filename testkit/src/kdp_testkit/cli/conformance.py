@@ -1,26 +1,36 @@
-"""``kdp conformance -- COMMAND...``: does a device plugin, in any language, do what the kubelet needs of it?
+"""``kdp conformance TARGET`` or ``-- COMMAND...``: does a plugin, in any language, do what the kubelet needs of it?
 
-The program is started anew for each check, against a simulated kubelet in a temporary directory. Nothing of it is left
-at the end, whatever it does. What it prints is kept for the report of the checks that it fails.
+A TARGET is judged as the program ``kdp run TARGET``. The program is started anew for each check, against a simulated
+kubelet in a temporary directory. Nothing of it is left at the end, whatever it does. What it prints is kept for the
+report of the checks that it fails.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
+from typing_extensions import override
 
-from kdp.cli.options import Refusal
+from kdp.cli.failures import Failure, Refusal
+from kdp.cli.invocation import Invocation
+from kdp.cli.options import backend_options, format_option, refusing, setting_options
 from kdp.cli.streams import shown
 from kdp.daemon.process import silence_grpc
+from kdp.daemon.settings import SETTINGS
 
-from .options import deadline_option, mode_option, profile_option
+from .options import check_private_mount, deadline_option, mode_option, private_mount_option, profile_option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..conformance.checks import ConformanceCheck
     from ..conformance.reports import CheckResult
 
 _PASSED = "a DRA driver is told its directories; use the placeholders or the variables"
@@ -37,25 +47,38 @@ _NOT_FOR = {
 }
 """What the command line may not have in each mode: the parameter, its option, and why."""
 
+_OF_TARGETS: Final = {
+    "assignments": "--set",
+    "config": "--config",
+    "host_root": "--host-root",
+    "snapshot": "--snapshot",
+}
+"""What the command line may have for a TARGET only: the parameter, and its option."""
+
+_IS_PROGRAM: Final = "kdp.conformance.is_program"
+
+
+class _Command(click.Command):
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_IS_PROGRAM] = "--" in args
+        return super().parse_args(ctx, args)
+
 
 @click.command(
     "conformance",
-    short_help="Judge a plugin's program, in any language.",
-    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    cls=_Command,
+    short_help="Judge a class, or a plugin's program in any language.",
 )
-@click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED, required=True)
-@mode_option("Whether the program is a device plugin or a DRA driver.")
+@click.argument("words", metavar="TARGET | -- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+@backend_options
+@setting_options("host_root", "snapshot")
+@mode_option("Whether it is judged as a device plugin or as a DRA driver.")
 @profile_option
 @click.option("--only", metavar="ID,...", help="Run these checks only.")
+@click.option("--list", "is_list", is_flag=True, help="List the checks of the mode, and run none.")
 @click.option("--quick", is_flag=True, help="Leave out the checks that must wait a minute or more.")
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json", "junit", "markdown"]),
-    default="table",
-    show_default=True,
-    envvar="KDP_OUTPUT",
-    help="How the report is written to stdout.  [KDP_OUTPUT]",
-)
+@format_option("text", "json", "junit", "markdown", help="How the report is written to stdout.")
 @click.option("--fail", metavar="COMMAND", help="Shell command that makes device {id} fail.")
 @click.option("--heal", metavar="COMMAND", help="Shell command that makes the failed device {id} work again.")
 @click.option("--vanish", metavar="COMMAND", help="Shell command that takes device {id} away.")
@@ -67,14 +90,7 @@ _NOT_FOR = {
     default="",
     help="Extended resource that a device plugin for the DRA driver's devices has.",
 )
-@click.option(
-    "--private-mount",
-    is_flag=True,
-    help=(
-        "Show the simulated directories to the program at /var/lib/kubelet, in a mount namespace of its own "
-        "(needs root)."
-    ),
-)
+@private_mount_option("the program")
 @click.option(
     "--cdi-dir",
     "cdi_dirs",
@@ -87,11 +103,14 @@ _NOT_FOR = {
 @deadline_option(30.0, "How long the program may take to register when it is met first.", most=3600)
 def command(
     words: tuple[str, ...],
+    assignments: tuple[str, ...],
+    config: Path | None,
     mode: str,
     profile: str,
     only: str | None,
+    is_list: bool,
     quick: bool,
-    output: str,
+    format: str,
     fail: str | None,
     heal: str | None,
     vanish: str | None,
@@ -101,8 +120,11 @@ def command(
     private_mount: bool,
     cdi_dirs: tuple[str, ...],
     deadline: float,
+    **flags: str | None,
 ) -> None:
-    """Run the conformance checks against the program of a device plugin or a DRA driver, in any language.
+    """Run the conformance checks against a class, or against a device plugin or DRA driver in any language.
+
+    A TARGET is judged as 'kdp run TARGET'. After '--' comes the COMMAND that starts a program.
 
     The program learns where the kubelet is by placeholders in its arguments, by variables, or with --private-mount by
     the usual path. It registers with kubelet.sock or through the plugin watcher, as it does on a node.
@@ -124,21 +146,24 @@ def command(
 
     \b
     For example:
-      kdp conformance -- kdp run widgets.py:Widgets
+      kdp conformance widgets.py:Widgets --quick
       kdp conformance --quick -- ./plugin --socket-dir {device_plugins}
-      kdp conformance --mode dra -- kdp run widgets.py:Widgets
+      kdp conformance widgets.py:Widgets --mode dra
 
     \b
     Exit codes:
       0  no check failed
       1  a check failed, or the program could not be judged
-      2  something in the command line is wrong
+      2  the target, a parameter, an option or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
     import anyio
 
     silence_grpc()
     from kdp.cli.interruption import Interrupted, unless_interrupted
 
+    if is_list:
+        _list(mode, format)
+        return
     from .. import PROFILES
     from ..conformance import ConformanceReport, run_checks
     from ..conformance.deviceplugin.command import CommandSubject
@@ -148,25 +173,23 @@ def command(
     if profile not in PROFILES:
         raise Refusal(f"--profile: {profile!r} is not known; known are {', '.join(PROFILES)}")
     _check_mode(mode)
-    if shutil.which(words[0]) is None:
-        raise Refusal(f"there is no program {words[0]!r}: neither a file that can be run nor in PATH")
+    check_private_mount(private_mount)
+    program = _program(words, assignments, config, flags)
     levers = {"fail": fail, "heal": heal, "vanish": vanish, "add": add}
     pulled = shell_levers({name: text for name, text in levers.items() if text is not None})
     ids = _ids(only)
-
-    def tell(result: CheckResult) -> None:
-        click.echo(f"{result.check.id:>3}  {result.status}  {result.check.name}", err=True)
+    tell, end = _progress(format)
 
     async def judge() -> ConformanceReport:
         if mode == "dra":
             from ..conformance.dra.command import DraCommandSubject
             from ..conformance.dra.runner import run_dra_checks
 
-            before = DraCommandSubject(shlex.split(previous), levers=pulled) if previous else None
-            driver = DraCommandSubject(words, levers=pulled, previous=before, extended=extended_resource)
+            before = DraCommandSubject(_split(previous), levers=pulled) if previous else None
+            driver = DraCommandSubject(program, levers=pulled, previous=before, extended=extended_resource)
             return await run_dra_checks(driver, profile=profile, only=ids, quick=quick, tell=tell)
         return await run_checks(
-            CommandSubject(words, levers=pulled, mount=private_mount),
+            CommandSubject(program, levers=pulled, mount=private_mount),
             profile=profile,
             only=ids,
             quick=quick,
@@ -178,15 +201,88 @@ def command(
     try:
         report = anyio.run(unless_interrupted, judge)
     except Interrupted as signal:
-        click.echo(f"interrupted by {signal}", err=True)
-        raise SystemExit(1) from None
+        raise Failure(f"interrupted by {signal}") from None
     except ValueError as wrong:
         raise Refusal(str(wrong)) from None
-    text = render(report, output)
-    click.echo(shown(text) if output == "table" else text)
-    if report.left_out:
-        click.echo(f"left out by --quick: {', '.join(map(str, report.left_out))}", err=True)
+    finally:
+        end()
+    text = render(report, format)
+    click.echo(shown(text) if format == "text" else text)
     raise SystemExit(0 if report.is_passed else 1)
+
+
+def _list(mode: str, format: str) -> None:
+    checks: Sequence[ConformanceCheck]
+    if mode == "dra":
+        from ..conformance.dra.catalogue import CHECKS as checks
+    else:
+        from ..conformance.deviceplugin.catalogue import CHECKS as checks
+    if format == "json":
+        click.echo(json.dumps({"checks": [{"id": each.id, "name": each.name} for each in checks]}, indent=2))
+    elif format == "text":
+        click.echo("\n".join(f"{each.id:>3}  {each.name}" for each in checks))
+    else:
+        raise Refusal(f"--list: there is no report that --format {format} could write; give text or json")
+
+
+def _program(
+    words: Sequence[str], assignments: Sequence[str], config: Path | None, flags: Mapping[str, str | None]
+) -> Sequence[str]:
+    """Return the command that starts what is judged.
+
+    Raises:
+        Refusal: There is no such program, or the TARGET or something that was given for it is wrong.
+    """
+    context = click.get_current_context()
+    if not words:
+        raise click.MissingParameter(ctx=context, param=context.command.params[0])
+    if context.meta[_IS_PROGRAM]:
+        for name, option in _OF_TARGETS.items():
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise Refusal(f"{option} is for a TARGET, and what follows -- is a COMMAND; give one of the two")
+        if shutil.which(words[0]) is None:
+            raise Refusal(f"there is no program {words[0]!r}; give a file that can be run, or a name in PATH")
+        return words
+    if len(words) > 1:
+        raise Refusal(f"unexpected argument {words[1]!r}; give one TARGET, or put -- before a COMMAND")
+    if ":" not in words[0] and "/" in words[0] and shutil.which(words[0]) is not None:
+        raise Refusal(f"{words[0]} is a program and no TARGET; put -- before it")
+    with refusing():
+        Invocation(targets=words, assignments=assignments, config=config, flags=flags).plan()
+    given = [*(part for each in assignments for part in ("--set", each))]
+    given += [] if config is None else ["--config", str(config)]
+    given += [part for name, text in flags.items() if text is not None for part in (SETTINGS[name].flag, text)]
+    return [sys.executable, "-m", "kdp", "run", *words, *given]
+
+
+def _progress(format: str) -> tuple[Callable[[CheckResult], None], Callable[[], None]]:
+    """Return what tells a result as it comes, and what is called at the end. The text report has each result itself."""
+    counted = 0
+    is_terminal = sys.stderr.isatty()
+
+    def tell(result: CheckResult) -> None:
+        nonlocal counted
+        counted += 1
+        if format != "text":
+            click.echo(f"{result.check.id:>3}  {result.status}  {result.check.name}", err=True)
+        elif is_terminal:
+            click.echo(f"\r{counted} checks are done", err=True, nl=False)
+
+    def end() -> None:
+        if format == "text" and is_terminal and counted:
+            click.echo(f"\r{'':30}\r", err=True, nl=False)
+
+    return tell, end
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        reason = str(error).lower()
+        raise Refusal(
+            f"--previous: {command!r} is no command of a shell ({reason}); valid is './driver --flag'"
+        ) from None
 
 
 def _check_mode(mode: str) -> None:

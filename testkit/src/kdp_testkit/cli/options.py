@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from kdp.cli.options import Seconds
+from kdp.cli.failures import Refusal
+from kdp.cli.options import Seconds, Word
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -29,7 +31,7 @@ def mode_option(help: str, *, envvar: str | None = None) -> Callable[[_Function]
     """Return the option ``--mode``: device plugin or DRA driver."""
     return click.option(
         "--mode",
-        type=click.Choice(["device-plugin", "dra"]),
+        type=Word(["device-plugin", "dra"]),
         default="device-plugin",
         show_default=True,
         envvar=envvar,
@@ -37,7 +39,7 @@ def mode_option(help: str, *, envvar: str | None = None) -> Callable[[_Function]
     )
 
 
-def deadline_option(default: float, help: str, *, most: float | None = None) -> Callable[[_Function], _Function]:
+def deadline_option(default: float, help: str, *, most: float = math.inf) -> Callable[[_Function], _Function]:
     """Return the option ``--deadline`` in seconds."""
     return click.option(
         "--deadline",
@@ -48,6 +50,29 @@ def deadline_option(default: float, help: str, *, most: float | None = None) -> 
         envvar="KDP_DEADLINE",
         help=f"{help}  [KDP_DEADLINE]",
     )
+
+
+def private_mount_option(program: str) -> Callable[[_Function], _Function]:
+    """Return the option ``--private-mount``; see `check_private_mount`."""
+    return click.option(
+        "--private-mount",
+        is_flag=True,
+        help=f"Show {program} our directories at /var/lib/kubelet, in a mount namespace of its own. It needs root.",
+    )
+
+
+def check_private_mount(is_wanted: bool) -> None:
+    """Refuse ``--private-mount`` if this process may not make a mount namespace.
+
+    Raises:
+        Refusal: It may not.
+    """
+    if not is_wanted:
+        return
+    from ..conformance.mounted import why_not
+
+    if (reason := why_not()) is not None:
+        raise Refusal(f"--private-mount: a mount namespace of its own needs root ({reason}); run the command as root")
 
 
 def directory_option(flag: str, help: str, **more: Any) -> Callable[[_Function], _Function]:

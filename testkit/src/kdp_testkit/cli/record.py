@@ -10,18 +10,20 @@ import anyio
 import attrs
 import click
 
-from kdp.cli.options import Refusal, refusing
+from kdp.cli.failures import Failure, Refusal
+from kdp.cli.options import refusing
 from kdp.daemon.process import silence_grpc
 from kdp.errors import ConfigurationError, KdpError, sentence
 from kdp.kubelet.paths import DEVICE_PLUGIN_DIR, KubeletPaths
 
-from .options import directory_option
+from .options import check_private_mount, directory_option, private_mount_option
 from .replay import tell_output
 
 
 @click.command("record", short_help="Record what a kubelet and a plugin say to each other.")
 @click.argument("program", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 @click.option(
+    "-o",
     "--output",
     "file",
     required=True,
@@ -51,11 +53,7 @@ from .replay import tell_output
     help="Leave out, separated by commas: 'env', the values of environment variables; 'paths', the paths of the host.",
 )
 @click.option("--profile", metavar="NAME", help="Note in the recording which kubelet it is, for example k137.")
-@click.option(
-    "--mount",
-    is_flag=True,
-    help="Give COMMAND a mount namespace of its own with the plugin's directory at /var/lib/kubelet; needs root.",
-)
+@private_mount_option("COMMAND")
 def command(
     program: tuple[str, ...],
     file: Path,
@@ -64,7 +62,7 @@ def command(
     plugin_root: Path | None,
     redact: str,
     profile: str | None,
-    mount: bool,
+    private_mount: bool,
 ) -> None:
     """Stand between the kubelet of this node and a plugin, and write down what passes, until asked to stop.
 
@@ -85,22 +83,23 @@ def command(
     kinds = [kind.strip() for kind in redact.split(",") if kind.strip()]
     if unknown := sorted({*kinds} - {*KINDS}):
         raise Refusal(f"--redact: {unknown[0]!r} is not known; known are {', '.join(KINDS)}")
-    if mount and not program:
-        raise Refusal("--mount: there is no COMMAND that could be given a namespace")
+    if private_mount and not program:
+        raise Refusal("--private-mount: there is no COMMAND that could be given a namespace; add one after --")
+    check_private_mount(private_mount)
     kubelet = KubeletPaths.under(kubelet_root.absolute(), device_plugin_dir=device_plugin_dir)
     with ExitStack() as stack:
         if plugin_root is None:
             plugin_root = Path(stack.enter_context(TemporaryDirectory(prefix="kdp-", ignore_cleanup_errors=True)))
         root = plugin_root.absolute()
         plugin = KubeletPaths.simulated(root)
-        if not mount:
+        if not private_mount:
             plugin = attrs.evolve(
                 plugin, pod_resources_dir=kubelet.pod_resources_dir, pods_api_dir=kubelet.pods_api_dir
             )
         if plugin.device_plugin_dir.resolve() == kubelet.device_plugin_dir.resolve():
-            raise Refusal(f"--plugin-root: {plugin_root} is the kubelet's own directory; expected is another one")
+            raise Refusal(f"--plugin-root: {plugin_root} is the kubelet's own directory; name another one")
         session = RecordingSession(
-            kubelet, plugin, start=of_command(program, mount=mount) if program else None, tell=click.echo
+            kubelet, plugin, start=of_command(program, mount=private_mount) if program else None, tell=click.echo
         )
         try:
             writer = Writer(file, redaction=Redaction(kinds), profile=profile, on_error=session.stir)
@@ -112,9 +111,9 @@ def command(
             except ConfigurationError:
                 raise
             except KdpError as error:
-                raise click.ClickException(sentence(error)) from None
+                raise Failure(sentence(error)) from None
     if writer.error is not None:
-        raise click.ClickException(writer.error)
+        raise Failure(writer.error)
     if session.failure:
         tell_output(session.said)
-        raise click.ClickException(session.failure)
+        raise Failure(session.failure)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 import click
 
+from kdp.cli.failures import Failure, Refusal
 from kdp.cli.interruption import Interrupted, unless_interrupted
-from kdp.cli.options import Refusal, output_option, refusing
+from kdp.cli.options import Word, format_option, refusing
 from kdp.cli.streams import console, shown
 from kdp.daemon.process import silence_grpc
 
-from .options import deadline_option
+from .options import check_private_mount, deadline_option, private_mount_option
 
 if TYPE_CHECKING:
     from ..recording import Report
@@ -28,26 +29,22 @@ _KEPT_LINES = 20
 @deadline_option(10.0, "How long each thing may take that the plugin must do.")
 @click.option(
     "--lists",
-    type=click.Choice(["all", "first"]),
+    type=Word(["all", "first"]),
     default="all",
     show_default=True,
     help="Expect every recorded list, or only the first of each stream: where no hardware changes, no other one comes.",
 )
 @click.option("--partial", is_flag=True, help="Take what there is of a recording that is cut off.")
-@click.option(
-    "--mount",
-    is_flag=True,
-    help="Give COMMAND a mount namespace of its own with our directories at /var/lib/kubelet; needs root.",
-)
-@output_option("table", "json")
+@private_mount_option("COMMAND")
+@format_option()
 def command(
     file: str,
     program: tuple[str, ...],
     deadline: float,
     lists: Literal["all", "first"],
     partial: bool,
-    mount: bool,
-    output: str,
+    private_mount: bool,
+    format: str,
 ) -> None:
     """Play the kubelet's side of a recording to a plugin, and compare what it answers with what was recorded.
 
@@ -62,9 +59,11 @@ def command(
     Exit codes:
       0  the plugin answers as recorded
       1  it does not, or ended before it could
-      2  the recording cannot be read, or COMMAND not be started
+      2  the recording cannot be read, COMMAND cannot be started, or an option is
+         wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
     silence_grpc()
+    check_private_mount(private_mount)
     from ..recording import RecordingError, Replay, of_command, read
 
     with refusing():
@@ -72,12 +71,14 @@ def command(
             recording = read(file, partial=partial)
         except RecordingError as error:
             raise Refusal(str(error)) from None
-        replay = Replay(recording, of_command(program, mount=mount, deadline=deadline), deadline=deadline, lists=lists)
+        replay = Replay(
+            recording, of_command(program, mount=private_mount, deadline=deadline), deadline=deadline, lists=lists
+        )
         try:
             report = anyio.run(unless_interrupted, replay.run)
         except Interrupted as signal:
-            raise click.ClickException(f"interrupted by {signal}") from None
-    if output == "json":
+            raise Failure(f"interrupted by {signal}") from None
+    if format == "json":
         click.echo(json.dumps(report.as_json(), indent=2))
     else:
         _print(report)

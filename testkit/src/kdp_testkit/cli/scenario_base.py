@@ -167,7 +167,7 @@ class BaseScenario(ABC):
         except (ScenarioFailed, Misconfigured) as failure:
             return failure
         except ScenarioError as error:  # the directory's name is too long for sockets in it
-            return Misconfigured(f"Error: {error} (the variable TMPDIR says where)")
+            return Misconfigured(f"{error} (the variable TMPDIR says where)")
 
     async def against(self, steps: Awaitable[None], process: Process) -> ScenarioFailed | Misconfigured | None:
         """Go through the steps, unless the process ends before its time."""
@@ -201,7 +201,7 @@ class BaseScenario(ABC):
     def _early_end(self, code: int) -> ScenarioFailed | Misconfigured:
         if code == 2:
             last = self._log[-1] if self._log else "the plugin's process refused its configuration"
-            return Misconfigured(last.replace(_REFUSAL, "Error: ", 1) if last.startswith(_REFUSAL) else last)
+            return Misconfigured(last.removeprefix(_REFUSAL))
         return ScenarioFailed(f"the {self.WHAT} ended {_exit(code)} although nobody asked it to")
 
     # The process ---------------------------------------------------------------------------------------------------
@@ -393,9 +393,12 @@ def why_not_ready(body: str) -> str:
         backends: list[dict[str, object]] = answer.get("backends", [])
     except (ValueError, AttributeError):
         return "it never said that it is alive"
-    reasons = [f"{held['class']}: {held['reason']}" for held in backends if held.get("reason")]
-    reasons += [f"{name} is {held.get('state')} ({held.get('reason') or 'no reason'})" for name, held in parts.items()]
-    return "; ".join(reasons) or "it has no resource, because no device was discovered"
+    reasons = {held["reason"]: f"{held['class']}: {held['reason']}" for held in backends if held.get("reason")}
+    for name, held in parts.items():  # a resource has its backend's reason
+        reasons.setdefault(
+            held.get("reason") or name, f"{name} is {held.get('state')} ({held.get('reason') or 'no reason'})"
+        )
+    return "; ".join(reasons.values()) or "it has no resource, because no device was discovered"
 
 
 def _exit(code: int) -> str:

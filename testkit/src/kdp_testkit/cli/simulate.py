@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from kdp.cli.options import backend_options, refusing, setting_options
+from kdp.cli.failures import Refusal
+from kdp.cli.options import backend_options, format_option, refusing, setting_options
 from kdp.cli.streams import shown
 from kdp.daemon.process import silence_grpc
 from kdp.daemon.settings import SETTINGS
@@ -51,14 +52,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Pass also if the plugin's log has warnings or errors, or if there is no healthy device.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    envvar="KDP_OUTPUT",
-    help="Lines for people, or one JSON object a line.  [KDP_OUTPUT]",
-)
+@format_option(help="Text for people, or JSON for programs, one object a line.")
 def command(
     target: str,
     assignments: tuple[str, ...],
@@ -67,7 +61,7 @@ def command(
     profile: str,
     deadline: float,
     lenient: bool,
-    output: str,
+    format: str,
     **flags: str | None,
 ) -> None:
     """Try a class against a simulated kubelet, in a temporary directory, and tell what happens.
@@ -88,8 +82,8 @@ def command(
     \b
     Exit codes:
       0  passed
-      1  the plugin failed, logged a warning or an error, or had no healthy device; the last line says why, and its
-         log follows on stderr
+      1  the plugin failed, logged a warning or an error, or had no healthy
+         device; the last line says why, and its log follows on stderr
       2  the target, a parameter or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
     import anyio
@@ -103,7 +97,7 @@ def command(
     for name, text in flags.items():
         if text is not None:
             arguments += [f"--{name.replace('_', '-')}", text]
-    teller = _JsonTeller() if output == "json" else _Teller()
+    teller = _JsonTeller() if format == "json" else _Teller()
     with refusing():
         scenario = _scenario(mode, arguments, flags, profile=profile, deadline=deadline, tell=teller.tell)
         scenario.is_lenient = lenient
@@ -114,8 +108,7 @@ def command(
         if scenario.complaints and not lenient:
             raise ScenarioFailed("every step passed, but the log has warnings or errors; mend them, or pass --lenient")
     except Misconfigured as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(2) from None
+        raise Refusal(str(error)) from None
     except ScenarioFailed as error:
         teller.tell("failed", f"failed: {error}", {"reason": str(error)})
         if scenario.log:

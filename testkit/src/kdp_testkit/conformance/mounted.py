@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,11 +20,20 @@ _MS_BIND, _MS_REC, _MS_PRIVATE, _MS_MOVE = 0x1000, 0x4000, 0x40000, 0x2000
 _PARENT = Path("/var/lib")
 KUBELET = _PARENT / "kubelet"
 
+_PREFIX = "private mount: "
+
+
+def why_not() -> str | None:
+    """Return why this process cannot give a program such a namespace; None: it can."""
+    with tempfile.TemporaryDirectory(prefix="kdp-") as root:
+        command = [sys.executable, "-m", __name__, root, "--", sys.executable, "-c", ""]
+        tried = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - ours
+    return tried.stderr.strip().removeprefix(_PREFIX) if tried.returncode else None
+
 
 def _check(result: int, what: str) -> None:
     if result != 0:
-        code = ctypes.get_errno()
-        sys.stderr.write(f"kdp conformance: {what}: {os.strerror(code)}; a private mount namespace needs root\n")
+        sys.stderr.write(f"{_PREFIX}{what}: {os.strerror(ctypes.get_errno())}\n")
         raise SystemExit(126)
 
 
@@ -46,7 +56,7 @@ def main() -> NoReturn:
     try:
         os.execvp(command[0], command)  # noqa: S606 - the program that the user named
     except OSError as error:
-        sys.stderr.write(f"kdp conformance: {command[0]}: {error.strerror}\n")
+        sys.stderr.write(f"{_PREFIX}{command[0]}: {error.strerror}\n")
         raise SystemExit(127) from None
 
 

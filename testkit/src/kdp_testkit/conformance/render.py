@@ -1,4 +1,4 @@
-"""The report for people and for programs: a table, JSON, JUnit's XML, Markdown. Nothing here decides anything."""
+"""The report for people and for programs: text, JSON, JUnit's XML, Markdown. Nothing here decides anything."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _WORDS: Final[dict[Status, str]] = {"passed": "passed", "failed": "FAILED", "not
 
 def render(report: ConformanceReport, output: str) -> str:
     """Return the report in one of `FORMATS`."""
-    return {"table": _table, "json": _json, "junit": _junit, "markdown": _markdown}[output](report)
+    return {"text": _text, "json": _json, "junit": _junit, "markdown": _markdown}[output](report)
 
 
-FORMATS: Final = ("table", "json", "junit", "markdown")
+FORMATS: Final = ("text", "json", "junit", "markdown")
 
 
 def _head(report: ConformanceReport) -> str:
@@ -43,7 +43,7 @@ def _indented(text: str, by: int) -> str:
     return text.replace("\n", "\n" + " " * by)
 
 
-def _table(report: ConformanceReport) -> str:
+def _text(report: ConformanceReport) -> str:
     lines: list[str] = []
     for result in report.results:
         lines.append(f"{result.check.id:>3}  {_WORDS[result.status]:<6}  {result.check.name}")

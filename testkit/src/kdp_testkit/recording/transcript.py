@@ -192,9 +192,9 @@ class Writer:
             # Environment values are nobody else's business.
             self._file = open(path, "x", encoding="utf-8", opener=_private)  # noqa: SIM115 - closed by close()
         except FileExistsError:
-            raise RecordingError(f"{path} is there already; a recording is not overwritten") from None
+            raise RecordingError(f"{path} is there already, and is not overwritten; name another file") from None
         except OSError as error:
-            raise RecordingError(f"{path} cannot be written: {error.strerror}") from None
+            raise RecordingError(f"{path} cannot be written ({error.strerror}); name another file") from None
         self._put(
             {
                 "format": FORMAT,
@@ -353,7 +353,7 @@ def read(path: str | Path, *, partial: bool = False) -> Recording:
     try:
         lines = reading.read(path, limit=MAX_BYTES).split(b"\n")
     except OSError as error:
-        raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
+        raise RecordingError(f"{path} cannot be read ({error.strerror}); give what kdp record wrote") from None
     header = _header(path, lines[0])
     entries: list[Entry] = []
     calls: dict[int, Entry] = {}

@@ -75,7 +75,7 @@ class Simulation:
     def running(self, more: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
         """Start it; give its process, and the plugin's process id as soon as that is serving."""
         with subprocess.Popen(
-            self.command(more, "--output", "json", *arguments),
+            self.command(more, "--format", "json", *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -100,7 +100,7 @@ def lines(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 def test_a_good_plugin_passes_and_every_step_is_told(simulation: Simulation, figure: Figure) -> None:
-    result = simulation.run("", "--output", "json", "--profile", "k136")
+    result = simulation.run("", "--format", "json", "--profile", "k136")
     assert (result.returncode, result.stderr) == (0, "")
     told = lines(result)
     assert [line["event"] for line in told] == [
@@ -189,7 +189,7 @@ def allocate(self, devices):
 
 @pytest.mark.slow
 def test_pods_ask_for_as_many_devices_as_a_numa_node_has_and_for_all(simulation: Simulation) -> None:
-    result = simulation.run(WITH_NODES, "--set", "count=7", "--output", "json")
+    result = simulation.run(WITH_NODES, "--set", "count=7", "--format", "json")
     assert result.returncode == 0
     assert [len(line["devices"]) for line in lines(result) if line["event"] == "pod_admitted"] == [1, 2, 3, 7]
 
@@ -239,14 +239,14 @@ def test_a_temporary_directory_with_a_long_name_is_told(simulation: Simulation) 
     simulation.temporary.mkdir()
     result = simulation.run("")
     assert result.returncode == 2
-    assert result.stderr.startswith(f"Error: {simulation.temporary}/kdp-")
+    assert result.stderr.startswith(f"kdp simulate: {simulation.temporary}/kdp-")
     assert result.stderr.endswith("choose a shorter root (the variable TMPDIR says where)\n")
 
 
 def test_a_wrong_plugin_is_exit_code_2(simulation: Simulation) -> None:
     result = simulation.run("resource = 'widget'")
     assert result.returncode == 2
-    assert result.stderr.startswith("Error: W.resource: resource name 'widget': must be a domain")
+    assert result.stderr.startswith("kdp simulate: W.resource: resource name 'widget': must be a domain")
     assert result.stdout == ""
 
 

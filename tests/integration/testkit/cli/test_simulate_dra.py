@@ -33,7 +33,7 @@ def simulation() -> Iterator[Simulation]:
 
 
 def test_it_tells_what_happens(simulation: Simulation, figure: Figure) -> None:
-    result = simulation.run(PLAIN, *DRA, "--output", "json", "--profile", "k136")
+    result = simulation.run(PLAIN, *DRA, "--format", "json", "--profile", "k136")
     assert result.returncode == 0, result.stdout + result.stderr
     told = lines(result)
     assert [each["event"] for each in told] == [
@@ -145,7 +145,7 @@ def allocate(self, devices):
 @pytest.mark.slow
 def test_with_no_device_that_a_claim_can_have_no_pod_is_tried(simulation: Simulation) -> None:
     more = "def discover(self): return [kdp.Device(id='w', health=kdp.Health.unhealthy('worn'))]"
-    result = simulation.run(more, *DRA, "--output", "json", "--lenient")
+    result = simulation.run(more, *DRA, "--format", "json", "--lenient")
     assert result.returncode == 0, result.stdout + result.stderr
     told = {each["event"]: each for each in lines(result)}
     assert told["published"]["tainted"] == 1

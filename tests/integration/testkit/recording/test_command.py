@@ -106,7 +106,7 @@ async def test_what_was_recorded_can_be_replayed_and_a_changed_program_is_found_
     assert recording.is_whole
     assert [entry.state for entry in recording.entries if entry.what == "plugin"] == ["started", "ended"]
 
-    code, text = await ran("replay", str(recorded), "--output", "json", "--", *BARE, "red")
+    code, text = await ran("replay", str(recorded), "--format", "json", "--", *BARE, "red")
 
     report = json.loads(text[: text.rindex("}") + 1])
     assert code == 1
@@ -175,9 +175,9 @@ def test_what_is_wrong_with_a_file_or_a_program_is_one_sentence(tmp_path: Path) 
     cut = put(tmp_path / "cut", text_of(whole)[:-10])
 
     assert "is cut off after line" in refusal("replay", str(cut), "--", "true")
-    assert "cannot be read: No such file or directory" in refusal("replay", str(tmp_path / "none"), "--", "true")
+    assert "cannot be read (No such file or directory)" in refusal("replay", str(tmp_path / "none"), "--", "true")
     told = refusal("replay", str(whole), "--", "/nowhere/plugin")
-    assert told == "Error: the program '/nowhere/plugin' cannot be started: No such file or directory"
+    assert told == "kdp replay: the program '/nowhere/plugin' cannot be started: No such file or directory"
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ async def test_replaying_can_be_interrupted(recorded: Path) -> None:
         process.send_signal(signal.SIGTERM)
         text = await output_of(process)
 
-    assert (process.returncode, text.strip()) == (1, "Error: interrupted by SIGTERM")
+    assert (process.returncode, text.strip()) == (1, "kdp replay: interrupted by SIGTERM")
 
 
 @pytest.mark.slow
@@ -198,7 +198,7 @@ async def test_a_program_that_ends_by_itself_ends_the_recording(kubelet: Simulat
     )
 
     assert code == 1
-    assert "Error: the plugin ended with exit code 4 although nobody asked it to" in text
+    assert "kdp record: the plugin ended with exit code 4 although nobody asked it to" in text
     assert "no driver" in text
     assert read(file).is_whole
 
@@ -207,9 +207,9 @@ async def test_a_program_that_ends_by_itself_ends_the_recording(kubelet: Simulat
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--output", "{there}"], "is there already; a recording is not overwritten"),
-        (["--output", "{new}", "--mount"], "--mount: there is no COMMAND"),
-        (["--output", "{new}", "--plugin-root", "{root}"], "is the kubelet's own directory; expected is another one"),
+        (["--output", "{there}"], "is there already, and is not overwritten; name another file"),
+        (["--output", "{new}", "--private-mount"], "--private-mount: there is no COMMAND"),
+        (["--output", "{new}", "--plugin-root", "{root}"], "is the kubelet's own directory; name another one"),
     ],
 )
 def test_what_is_given_wrong_to_record_is_one_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:

@@ -6,6 +6,8 @@ import gzip
 import io
 import os
 import stat
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -199,3 +201,23 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert refusal(tmp_path / "bomb") == "holds more than 1 MiB, which no snapshot does"
     monkeypatch.setattr(snapshots, "MAX_ENTRIES", 2)
     assert refusal(file("dfl-6.1")) == "holds more than 2 files, which no snapshot does"
+
+
+def test_a_hooks_thread_that_used_it_last_left_its_directory_behind(tmp_path: Path) -> None:
+    code = """
+import shutil, sys, threading
+from kdp.hardware import Host
+remove, begun = shutil.rmtree, threading.Event()
+def slowly(*args, **more):
+    if threading.current_thread() is not threading.main_thread():
+        begun.set()
+        threading.Event().wait()  # the process ends meanwhile
+    remove(*args, **more)
+shutil.rmtree = slowly
+hosts = [Host.of_snapshot(sys.argv[1])]
+threading.Thread(target=hosts.clear, daemon=True).start()
+begun.wait()
+"""
+    command = [sys.executable, "-c", code, str(file("rxe-6.1-active"))]
+    subprocess.run(command, check=True, timeout=60, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert list(tmp_path.iterdir()) == []

@@ -57,13 +57,13 @@ def test_markdown_keeps_its_table() -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    assert "left out because they wait long: 5" in render(REPORT, "table")
+    assert "left out because they wait long: 5" in render(REPORT, "text")
 
 
 def test_where_the_sections_of_a_rule_are_is_said_once_and_only_if_a_rule_is_told() -> None:
     line = "sections: docs/explanation/kubelet.md in kdp's sources"
-    assert render(REPORT, "table").splitlines().count(line) == 1
-    assert line not in render(ConformanceReport(profile="k137", results=(result(1, "passed", "Register"),)), "table")
+    assert render(REPORT, "text").splitlines().count(line) == 1
+    assert line not in render(ConformanceReport(profile="k137", results=(result(1, "passed", "Register"),)), "text")
 
 
 def test_a_failed_report_raises_with_the_cure() -> None:
