@@ -45,8 +45,8 @@ async def test_a_node_that_offers_is_looked_at_until_it_does_not(monkeypatch: py
         api.allocatable = {NAME: "2", "example.com/b": "1", "example.com/other": "9"}
         await until(lambda: told)
         assert told[-1].startswith(
-            f"node node0 still offers 1 of example.com/b and 2 of {NAME} by a device plugin, and devices can be "
-            "offered in one way only: drain the node"
+            f"node node0 still offers 1 of example.com/b and 2 of {NAME} by a device plugin, and a node must "
+            "offer devices in one way only; drain the node"
         )
         api.allocatable = {NAME: "2"}
         asked = api.nodes_asked
