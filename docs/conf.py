@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from docutils import nodes
 from pygments.lexers.shell import BashSessionLexer
-from pygments.lexers.special import TextLexer
 from sphinx.addnodes import pending_xref
 from sphinx.transforms import SphinxTransform
 

@@ -11,7 +11,7 @@
     ├── ConfigurationError               a setting is wrong: the admin corrects it, exit code 2
     ├── NotReady                         raised BY a hook: driver or hardware is not there yet
     │   └── NoHardware                     raised BY a hook: this node has no such hardware, which is no fault
-    ├── AllocationError                  raised BY a hook: a sentence for the pod's author
+    ├── AllocationError                  raised BY a hook: a sentence that the user understands
     ├── ClaimError                       this claim cannot be prepared: a sentence for its author
     ├── HookError                        a hook of the backend misbehaved: the vendor's bug
     │   ├── HookFailedError                it raised something unexpected, or returned nonsense

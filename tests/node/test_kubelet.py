@@ -88,7 +88,7 @@ async def test_only_the_plugin_directory_stays_when_the_root_directory_moves(
         await eventually(lambda: manager.is_ready)
         kubelet.put("one", {RESOURCE: 1}, OPENS)
         await kubelet.until_said("one", "opened")
-    assert "who holds which device is not known" not in caplog.text
+    assert "cannot see which pod holds which device" not in caplog.text
 
 
 async def test_a_link_is_followed_at_each_start_of_a_container(kubelet: Kubelet) -> None:

@@ -260,7 +260,7 @@ class Missing:
 MISSING: Final = (
     Missing("device-plugins", is_registered, "the plugin directory does not exist"),
     Missing(
-        "runAsUser", is_registered, "this process is user 65534 and the kubelet's directories are root's: run it as"
+        "runAsUser", is_registered, "this process is user 65534 and the kubelet's directories belong to root: run it as"
     ),
     Missing("node-dev", sees_nodes, ""),
     Missing("node-sys", knows_sysfs, ""),

@@ -52,7 +52,7 @@ def test_an_invalid_file_leaves_the_one_before_in_force_with_one_sentence(
     (record,) = caplog.records
     assert record.getMessage() == (
         f"{file}, line 3: resources[0].groups[0].paths[0].path: 'dev/one' must be an absolute path; valid is for "
-        "example /dev/ttyUSB*; the configuration before stays in force"
+        "example /dev/ttyUSB*; the previous configuration stays in force"
     )
     caplog.clear()
     _replace(file, ONE)

@@ -128,7 +128,7 @@ def test_mig_single_where_one_gpu_does_not_tell_its_mode_at_first_serves_the_oth
     node, backend = make(failing, mig="single")
     told, lost = found(backend).values()
     assert told.health.is_healthy
-    assert (lost.id, lost.health.reason) == (GPU(1), "it does not tell whether it is in MIG mode")
+    assert (lost.id, lost.health.reason) == (GPU(1), "it does not report whether it is in MIG mode")
     node.set(attrs.evolve(failing, failing=()))
     assert [device.health.is_healthy for device in found(backend).values()] == [True, True]
 
@@ -141,13 +141,13 @@ def test_mig_single_where_one_gpu_does_not_tell_its_profiles_serves_the_others(
     _, backend = make(state, mig="single")
     told, untold = found(backend).values()
     assert told.health.is_healthy
-    reason = "the driver does not tell its profile, so nobody knows whether it is 1g.18gb as the others"
+    reason = "the driver does not report its profile, so kdp cannot see whether it is 1g.18gb as the others"
     assert untold.health.reason == reason
     assert not caplog.messages
     _, backend = make(state, mig="single", mig_profiles=["1g.18gb"])
     assert [*found(backend)] == [told.id]
     assert caplog.messages == [
-        f"{untold.id}: the driver does not tell its profile, so nobody knows its resource; it is left out"
+        f"{untold.id}: the driver does not report its profile, so its resource is unknown; it is left out"
     ]
 
 
@@ -225,7 +225,7 @@ def test_a_lost_gpu_is_not_taken_for_one_that_has_its_index_no_longer(
         later = [*backend.discover()]
     assert [device.id for device in later] == [first[1].id]
     assert later[0].health.is_healthy
-    assert caplog.messages[0].endswith("it is left out, since nobody knows which one it is")
+    assert caplog.messages[0].endswith("it is left out, because kdp cannot identify it")
 
 
 @pytest.mark.parametrize(("uuid", "why"), [("", "it has no UUID"), ("\udcff", "'utf-8' codec can't decode byte 0xff")])

@@ -194,7 +194,7 @@ def test_admin_access_makes_and_destroys_nothing(dynamic: tuple[FakeNode, Nvidia
     _, backend = dynamic
     with opened(backend):
         admin = allocation(backend, "3g.71gb-0", admin_access=True)
-        with pytest.raises(kdp.AllocationError, match=r"no claim has made it, and admin access makes nothing$"):
+        with pytest.raises(kdp.AllocationError, match=r"no claim has created it, and admin access creates nothing$"):
             backend.allocate(admin)
         edits = backend.allocate(allocation(backend, "3g.71gb-0"))
         assert backend.allocate(admin) == edits
@@ -222,7 +222,7 @@ def test_a_driver_that_does_not_tell_the_places_has_nothing_on_offer_and_that_is
     node, backend = dynamic
     node.set(attrs.evolve(STATE, failing=(("nvmlDeviceGetGpuInstancePossiblePlacements_v2", 3, -1),)))
     assert [device.id for device in found(backend).values()] == [NvmlState.uuid(0)]
-    assert f"{GPU}: the driver does not tell what it can be divided into" in caplog.text
+    assert f"{GPU}: the driver does not report what it can be divided into" in caplog.text
     assert backend.counters() == {}
 
 

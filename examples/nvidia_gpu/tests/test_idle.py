@@ -51,7 +51,7 @@ def test_a_question_that_fails_does_not_make_a_gpu_idle(make: Make) -> None:
         backend.released(released(device))  # asks at once
         node.set(attrs.evolve(failing, failing=()))
         report.until(3)
-    unknown = "perhaps in use: NVML does not tell who computes on it: Unknown Error (NVML error 999)"
+    unknown = "perhaps in use: NVML does not report who computes on it: Unknown Error (NVML error 999)"
     assert report.said == [
         (GPU(0), unknown, "busy"),
         (GPU(0), "in use by pid 4711", "busy"),

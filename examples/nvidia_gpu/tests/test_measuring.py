@@ -116,7 +116,7 @@ def test_what_a_gpu_does_not_answer_is_left_out_and_told_one_time(
     assert {*found[GPU(1)]} == {*EXACT}
     assert {*again[GPU(0)]} == {*found[GPU(0)]}
     assert told
-    assert all(text.startswith(f"{GPU(0)}: NVML does not tell ") for text in told)
+    assert all(text.startswith(f"{GPU(0)}: NVML does not report ") for text in told)
     assert len(told) == len([r for r in caplog.records if f"(NVML error {error})" in r.getMessage()])
     assert not [record for record in caplog.records if record.levelno > logging.DEBUG]
 

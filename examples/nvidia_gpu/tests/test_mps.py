@@ -120,7 +120,7 @@ def test_a_gpu_that_does_not_tell_its_memory_is_shared_without_a_limit_and_that_
     }
     told = (
         f"{GPU(0)}: the driver does not report its memory, so its 4 parts have no "
-        "limit of memory: one container can take all of it"
+        "memory limit; one container can take all of it"
     )
     assert [text for text in caplog.messages if "memory" in text] == [told]
 

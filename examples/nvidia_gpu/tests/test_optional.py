@@ -72,9 +72,9 @@ def test_a_call_that_fails_everywhere_leaves_all_gpus_listed(node: FakeNode, err
         whole = {device.id: device.health.reason for device in devices if device.unit != node.state.uuid(1)}
         reason = None
         if call == "nvmlDeviceGetMigMode" and error == 999:
-            reason = "it does not tell whether it is in MIG mode"  # to guess would be to hand out what is divided
+            reason = "it does not report whether it is in MIG mode"  # to guess would be to hand out what is divided
         if call == "nvmlDeviceGetMinorNumber":
-            reason = "neither NVML nor /proc/driver/nvidia tells the number of its device node"
+            reason = "neither NVML nor /proc/driver/nvidia reports the number of its device node"
         assert whole == dict.fromkeys([node.state.uuid(0), node.state.uuid(2)], reason), call
 
 

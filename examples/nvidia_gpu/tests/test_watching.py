@@ -27,7 +27,7 @@ def test_what_lasts_is_told_once(make: Make, caplog: pytest.LogCaptureFixture) -
                 time.sleep(0.01)
             assert report.rescans >= 3
     assert caplog.messages == [
-        f"{GPU(1)}: NVML tells no events of it (Not Supported); its errors are not seen, only its loss",
+        f"{GPU(1)}: NVML reports no events of it (Not Supported); its errors are not seen, only its loss",
         "waiting for events failed: wait_for_event failed: Unknown Error (NVML error 999); looking at all GPUs instead",
     ]
 

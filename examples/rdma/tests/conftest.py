@@ -184,7 +184,7 @@ def mellanox(tree: SysfsTree) -> Node:
     """Two InfiniBand adapters on two NUMA nodes, the first with two ports; a RoCE adapter with three VFs.
 
     Of the functions the first has its RDMA adapter and interface, the second is bound to vfio-pci, the third is in a
-    container: its interface is not to be seen.
+    container: its interface is not visible.
     """
     node = Node(tree)
     first = node.pci("0000:3b:00.0", numa=0)

@@ -239,7 +239,9 @@ def test_a_number_with_too_many_digits_ended_the_look_that_read_the_file_again(
     backend = Rdma(node.host, config=path)
     write_config(SHARED.replace("300", "9" * 5001))
     assert len(backend.discover()) == 1000
-    sentence = "has a number with too many digits, and can be no configuration; the configuration before stays in force"
+    sentence = (
+        "has a number with too many digits, and can be no configuration; the previous configuration stays in force"
+    )
     assert f"{path}: {sentence}" in caplog.messages
 
 
@@ -261,7 +263,9 @@ def test_a_file_that_changes_is_in_force_and_a_broken_one_changes_nothing(
     for broken in (SHARED[:100], SRIOV):
         write_config(broken)
         assert len(backend.discover()) == len(backend.discover()) == 1000
-        assert [message.endswith("; the configuration before stays in force") for message in caplog.messages] == [True]
+        assert [message.endswith("; the previous configuration stays in force") for message in caplog.messages] == [
+            True
+        ]
         caplog.clear()
     path.unlink()
     assert len(backend.discover()) == 1000

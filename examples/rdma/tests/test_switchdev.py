@@ -116,7 +116,7 @@ def test_a_representor_that_is_alone_is_no_uplink(without_gids: SysfsTree) -> No
     """Somebody has taken the uplink into a container."""
     for name in ("eth0", "eth0_1"):
         without_gids.remove(f"/sys/devices/pci0000:3b/{FIRST}/net/{name}")
-    assert _reasons(Rdma(without_gids.host, mode="hca"))[ADAPTER] == "mlx5_0 uplink is not to be seen"
+    assert _reasons(Rdma(without_gids.host, mode="hca"))[ADAPTER] == "mlx5_0 uplink is not visible"
 
 
 def test_a_representor_below_the_other_function_of_a_bond_kept_the_adapter_healthy(card_bond: SysfsTree) -> None:

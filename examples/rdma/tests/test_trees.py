@@ -13,7 +13,7 @@ from .conftest import GUID, found, nodes_of, recorded
 
 EXCLUSIVE = (
     "the node's RDMA network namespace mode is exclusive, so no container with a network of its own could open it; "
-    "say 'rdma system set netns shared' on the node"
+    "run 'rdma system set netns shared' on the node"
 )
 RXE0, RXE1 = "505400fffe123456-0", "4cee9afffe7af5a7-0"
 

@@ -160,7 +160,7 @@ def test_a_node_that_containers_do_without_is_told_once(node: SysfsTree, caplog:
     backend = Rdma(node.host, mode="hca", link_types=["infiniband"])
     assert all(device.health.is_healthy for device in backend.discover())
     backend.discover()
-    assert caplog.messages == ["mlx5_1: the device node of umad2 is gone, so containers do without it"]
+    assert caplog.messages == ["mlx5_1: the device node of umad2 is gone, so containers start without it"]
 
 
 def test_a_node_without_rdma_cm_says_so_once(node: SysfsTree, caplog: pytest.LogCaptureFixture) -> None:
@@ -208,7 +208,7 @@ def test_functions_that_lost_their_adapter_are_told(node: SysfsTree, caplog: pyt
     backend = Rdma(node.host, mode="vf")
     node.vanish(f"/sys/devices/pci0000:d8/{AWAY}/infiniband/mlx5_4")
     assert list(found(backend)) == [OWN]
-    assert caplog.messages == [f"rdma/vf: left out because no RDMA adapter is to be seen: {AWAY}"]
+    assert caplog.messages == [f"rdma/vf: left out because no RDMA adapter is visible: {AWAY}"]
 
 
 # -- drivers for programs ----------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ class _Shared(WrappedBackend):
         if limit is not None and asked > limit:
             raise AllocationError(
                 f"{allocation.resource}: the container asks for {asked} replicas of shared devices, at most {limit} "
-                f"are allowed here; more of them give no more of a device, so ask for {limit}"
+                f"are allowed here; more replicas give no more of a device, so ask for {limit}"
             )
 
     def taken(self, allocation: Allocation) -> None:

@@ -116,8 +116,8 @@ class Sharing:
         placement: Which replicas to prefer for a container that wants several: those of different units as far as
             possible, chosen by the backend's policy (``distinct``); of few units, those that are used already first
             (``packed``); of different units, those with most free replicas first (``spread``).
-        limit: How many replicas a container may ask for; more are refused with a sentence for the pod's author. None:
-            any number.
+        limit: How many replicas a container may ask for. More are refused, with a sentence that the user understands.
+            None: any number.
         rename: Whether the shared devices' resource gets the suffix ``.shared``.
     """
 

@@ -179,7 +179,8 @@ def _checked(known: Mapping[str, int], links: Mapping[tuple[str, str], float]) -
             continue
         if checked.get((b, a), weight) != weight:
             raise InvalidValueError(
-                f"link {a!r} to {b!r} is {weight:g}, back it is {checked[b, a]:g}: both must be the same; leave one of "
+                f"link {a!r} to {b!r} is {weight:g}, in reverse it is {checked[b, a]:g}: both must be the same; "
+                "leave one of "
                 "them out"
             )
         checked[a, b] = weight

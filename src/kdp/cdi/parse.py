@@ -42,7 +42,7 @@ def check_spec(document: object, *, where: str) -> dict[str, Any]:
     spec: dict[str, Any] = _SPEC(document, where)
     needed, said = _needed_version(spec), spec["cdiVersion"]
     if _VERSIONS.index(needed) > _VERSIONS.index(said):
-        raise InvalidValueError(f"{where}: cdiVersion {said!r}: what the spec says needs at least {needed}")
+        raise InvalidValueError(f"{where}: cdiVersion {said!r}: the content of the spec needs at least {needed}")
     return spec
 
 

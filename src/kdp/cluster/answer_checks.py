@@ -79,4 +79,4 @@ class AnswerChecks:
             kind = " ".join(what.split()[:2])
             if kind in self._odd:
                 self._odd.discard(kind)
-                logger.info("%s: the answers of the API server are right again", kind)
+                logger.info("%s: the answers of the API server are valid again", kind)

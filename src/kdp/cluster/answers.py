@@ -32,12 +32,12 @@ def object_of(content: bytes, what: str) -> Object:
         found = _json(content)
     except ValueError as error:
         begin = content[:_MOST_OF_BEGIN].decode(errors="replace")
-        raise OddAnswerError(what, f"its answer is no JSON ({cut(str(error))}), it begins with {begin!r}") from None
+        raise OddAnswerError(what, f"its answer is not JSON ({cut(str(error))}), it begins with {begin!r}") from None
     if not isinstance(found, dict):
         raise OddAnswerError(what, f"it must be an object, this is {cut(content.decode(errors='replace'))}")
     answer = cast("Object", found)
     if answer.get("kind") == "Status" and answer.get("status") != "Success":
-        raise OddAnswerError(what, f"the HTTP status is good, and it says {cut(str(answer.get('message')))!r}")
+        raise OddAnswerError(what, f"the HTTP status is good, but the answer says {cut(str(answer.get('message')))!r}")
     return answer
 
 
@@ -135,7 +135,10 @@ def refused(code: int, phrase: str, content: bytes, what: str, *, retry_after: s
     wait = _seconds(retry_after)
     text = f"{what}: the API server answered {code} {told.reason or phrase}: {message}"
     if code == 401:
-        text = f"{what}: the API server does not know us (401): the token or certificate is not valid there, or no more"
+        text = (
+            f"{what}: the API server rejects the credentials (401): the token or certificate is not valid there, "
+            "or has expired"
+        )
     elif code == 403 and "cannot " in message:  # and not an admission policy's own words
         verb, resource = what.split()[:2]
         text += f"; a role must grant the verb {verb!r} on {resource!r}"

@@ -57,7 +57,7 @@ class OddAnswerError(ApiError):
 
     def __init__(self, what: str, problem: str) -> None:
         super().__init__(
-            f"{what}: the answer of the API server is not understood: {problem}; it is asked again. If this lasts, "
+            f"{what}: the answer of the API server is not understood: {problem}; kdp asks again. If this lasts, "
             "check the proxies between the driver and the API server"
         )
 

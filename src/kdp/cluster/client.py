@@ -289,7 +289,7 @@ class KubeApi:
                 return
             token: str = field_of(metadata, "continue", str, what)
             if token == params.get("continue"):
-                raise OddAnswerError(what, "the next page is said to be this one")
+                raise OddAnswerError(what, "the answer names itself as the next page")
             params["continue"] = token
 
     async def text(self, path: str, what: str, params: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -374,7 +374,7 @@ class KubeApi:
                 reason="TLS",
             )
         if isinstance(error, TimeoutError | httpx2.TimeoutException):
-            problem = f"it said nothing for {seconds:g} s"
+            problem = f"it sent nothing for {seconds:g} s"
         elif isinstance(error, ConfigError):
             return ApiError(f"{what}: {_words(error)}")
         elif isinstance(error, ValueError):  # of a URL or a header that cannot be sent

@@ -61,7 +61,7 @@ class _Complaints:
 
     def failed(self, error: ApiError) -> None:
         if not self._is_refused:
-            text = "%s: no Event is made of what is wrong, as it could not be created: %s"
+            text = "%s: problems are not reported as Events: %s"
             logger.warning(text, self._component, sentence(error))
         self._is_refused = True
 
@@ -104,7 +104,7 @@ class EventRecorder:
         except ApiError as error:
             self._complaints.failed(error)
         except Exception:
-            logger.exception("%s: no Event is made of %s", self._driver, reason)
+            logger.exception("%s: no Event was created for %s", self._driver, reason)
         else:
             self._complaints.worked()
 
@@ -155,7 +155,7 @@ class EventWriter:
                         break
                     self._count_all("refused", tellings[0])
                 except Exception:
-                    logger.exception("%s: no Event is made of %s", self._component, tellings[0].reason)
+                    logger.exception("%s: no Event was created for %s", self._component, tellings[0].reason)
                     self._count_all("refused", tellings[0])
                 else:
                     self._complaints.worked()

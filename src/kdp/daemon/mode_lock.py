@@ -130,8 +130,8 @@ class ModeLock:
                 if descriptor is None:
                     self._release()
                     return _Obstacle(
-                        f"another program holds the lock {path}; end it, or remove that file if it has no business "
-                        f"there, and this one begins {_WORDS[self._mode]}",
+                        f"another program holds the lock {path}; end it, or remove that file if it does not belong "
+                        f"there; then this one starts {_WORDS[self._mode]}",
                         is_brief=True,
                     )
                 self._held[path] = descriptor
@@ -139,7 +139,8 @@ class ModeLock:
                     self._release()
                     return _Obstacle(
                         f"another process serves {key} {_WORDS[other]}; devices can be offered in one way only: end "
-                        f"that one, as by deleting its DaemonSet, and this one begins {_WORDS[self._mode]}"
+                        f"that process, for example by deleting its DaemonSet; then this one starts "
+                        f"{_WORDS[self._mode]}"
                     )
         except OSError as error:
             self._release()
@@ -148,7 +149,9 @@ class ModeLock:
             if isinstance(error, reading.UnusableFileError):  # a directory that can be written, and a file of others
                 level = logging.WARNING
             place = error.filename if isinstance(error.filename, str) else self._directory
-            logger.log(level, "%s: no locks there (%s): nobody else is kept from serving", place, error.strerror)
+            logger.log(
+                level, "%s: no locks there (%s): a second process could serve the same devices", place, error.strerror
+            )
         return None
 
     def _path(self, key: str, mode: Mode) -> Path:

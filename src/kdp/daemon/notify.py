@@ -83,7 +83,7 @@ class Notifier:
                 sender.setblocking(False)
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            logger.debug("systemd was not told %s: %s", ", ".join(lines), error)
+            logger.debug("systemd was not notified of %s: %s", ", ".join(lines), error)
 
 
 def in_words(status: BaseStatus | None) -> str:

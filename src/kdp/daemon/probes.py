@@ -58,7 +58,7 @@ MAKING_SHARE: Final = 9
 MOST_OF_TEXT: Final = 4096
 """Characters of one text in a body."""
 
-BLOCKED: Final = f"the event loop has not turned for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
+BLOCKED: Final = f"the event loop has not run for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
 
 _T = TypeVar("_T")
 
@@ -236,7 +236,7 @@ class Probes:
             thread.start()
         except RuntimeError as error:  # as at a container's limit of processes
             if self._start_later is None:
-                logger.error("nobody answers the health probes yet: %s; trying again", error)
+                logger.error("the health probes are not answered yet: %s; trying again", error)
             self._start_later = self._loop.call_later(START_AGAIN, self._start)
         else:
             self._thread = thread
@@ -248,7 +248,7 @@ class Probes:
                 asyncio.run(self._serve())
             except OSError as error:  # as without a descriptor for its event loop
                 if not has_complained:
-                    logger.error("nobody answers the health probes: %s; trying again", error.strerror)
+                    logger.error("the health probes are not answered: %s; trying again", error.strerror)
                 has_complained = True
                 self._closing.wait(START_AGAIN)
 

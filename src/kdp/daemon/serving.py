@@ -464,7 +464,7 @@ async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> No
         asyncio.get_running_loop()
     except RuntimeError:
         raise ConfigurationError(
-            "kdp.serve was awaited outside asyncio; gRPC knows no other event loop, so use asyncio.run or anyio.run"
+            "kdp.serve was awaited outside asyncio; gRPC supports no other event loop, so use asyncio.run or anyio.run"
         ) from None
     layers = [from_keywords(options, function="kdp.serve"), from_environment(os.environ)]
     await Daemon(Plan(check_backends(backends), resolve(layers))).serve()

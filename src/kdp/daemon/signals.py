@@ -143,7 +143,7 @@ class Signals:
         while True:
             left = None if self._deadline is None else max(0.0, 1000 * (self._deadline - time.monotonic()))
             if not self._poll.poll(left):
-                logs.write_now(logging.WARNING, "something did not end in time when asked to; ending without it")
+                logs.write_now(logging.WARNING, "a task did not end in time; the process exits without it")
                 os._exit(self._code)
             for number in os.read(self._read_end, 64):
                 if number == signal.SIGQUIT:

@@ -153,7 +153,7 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic
         if not self._waiting:
             return False
         if self._lost:
-            text = f"nobody has read stderr; lines lost: {self._lost}"
+            text = f"stderr was not read; lines lost: {self._lost}"
             record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
             self._lost = 0
             self._begun = self._encoded(record)

@@ -54,7 +54,7 @@ def preference_fault(ids: Sequence[str], query: wire.PreferQuery) -> str | None:
     """Return why the kubelet would not use this answer as it is (contract section 7); None: it would."""
     chosen = set(ids)
     if len(chosen) != len(ids) or len(ids) != query.size:
-        return f"returned {len(ids)} ids ({len(chosen)} different), asked were {query.size}"
+        return f"returned {len(ids)} ids ({len(chosen)} different), but {query.size} were requested"
     if foreign := sorted(chosen - set(query.available)):
         return f"returned {foreign[0]!r}, which is not available"
     if missing := sorted(set(query.must_include) - chosen):

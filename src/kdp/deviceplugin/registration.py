@@ -47,7 +47,7 @@ async def register(
     """
     async with dialed:
         if look(paths.kubelet_socket).state is not KubeletState.LISTENING:
-            raise RegistrationError("the kubelet stopped listening before it could be told")
+            raise RegistrationError("the kubelet stopped listening before the plugin could register")
         # A kubelet removes all sockets before it makes its own: once it accepts connections, the cleanup is complete.
         if not server.is_in_place:
             raise RegistrationError("the plugin's own socket was removed before it could be registered")

@@ -205,7 +205,7 @@ def _statuses(node: Node) -> Iterator[tuple[Path, object]]:
         try:
             yield path, parse_json(text) if code == 0 else {"problem": text.strip()}
         except ValueError:
-            yield path, {"problem": "its answer is no JSON"}
+            yield path, {"problem": "its answer is not JSON"}
 
 
 def _checkpoint(node: Node) -> object:

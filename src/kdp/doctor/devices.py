@@ -25,7 +25,7 @@ def nodes(node: Node) -> Answer:
         return not_known(NO_PLUGIN)
     devices = [device for resource in resources_of(node) for device in resource.listed]
     if devices and all(device.nodes is None for device in devices):
-        return not_known("the plugin does not tell its device nodes: its version of kdp is older")
+        return not_known("the plugin does not report its device nodes: its version of kdp is older")
     paths = [*dict.fromkeys(path for device in devices for path in device.nodes or ())][:MOST_NODES]
     if not paths:
         return ok("no device names a device node")

@@ -28,7 +28,11 @@ WAITED: Final = 30.0
 
 _NO_DRIVER: Final = "no DRA driver runs here"
 _ROLE: Final = "; a role must grant "
-_REFUSED: Final = ("the API server answered 403", "the API server answered 422", "the API server does not know us")
+_REFUSED: Final = (
+    "the API server answered 403",
+    "the API server answered 422",
+    "the API server rejects the credentials",
+)
 
 
 def _drivers(node: Node) -> list[ServedResource]:
@@ -104,7 +108,7 @@ def permissions(node: Node) -> Answer:
         seen = f"{driver.name}: {problem}"
         if _ROLE in problem:
             return failed(seen, "apply the ClusterRole that kdp manifests TARGET --mode dra writes, and its binding")
-        if "does not know us" in problem:
+        if "rejects the credentials" in problem:
             return failed(seen, "let the kubelet give the pod a new token: kubectl -n NAMESPACE delete pod POD")
         return failed(seen, "see which policy refuses: kubectl get validatingadmissionpolicies; kubectl get events -A")
     return ok("the API server has refused nothing")

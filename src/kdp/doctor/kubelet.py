@@ -106,7 +106,7 @@ def writable(node: Node) -> Answer:
         seen = f"user {os.geteuid()} may not write to {path}"
         if os.geteuid() == 0:
             return failed(seen, let_write(path))
-        return failed(seen, "run the plugin as root, because the kubelet's directories are root's: runAsUser: 0")
+        return failed(seen, "run the plugin as root, because the kubelet's directories belong to root: runAsUser: 0")
     return ok(f"user {os.geteuid()} may write to {path}")
 
 

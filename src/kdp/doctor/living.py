@@ -139,7 +139,7 @@ def plugin_of(socket: Path, code: int, text: str) -> Plugin:
         document = None
     found = mapping_in(document)
     if not isinstance(found.get("ready"), bool) or not isinstance(found.get("resources"), list):
-        return Plugin(socket=socket, problem="its answer is no status of kdp")
+        return Plugin(socket=socket, problem="its answer is not a status of kdp")
     backends = [mapping_in(each) for each in list_in(found.get("backends"))]
     reasons = [
         f"{string_in(each.get('class'))}: {string_in(each.get('reason'))}" for each in backends if each.get("reason")

@@ -59,7 +59,7 @@ def kubelet_answers(node: Node) -> Answer:
         return ok("the kubelet answers")
     process = f"process {found.pid}" if found.pid else "the process"
     if found.answered is False:
-        seen = f"{process} on {path} is no gRPC server"
+        seen = f"{process} on {path} is not a gRPC server"
         return failed(seen, f"end that process, and restart the kubelet: ss -xlp | grep {path.name}")
     status = text_of(node.host.path(f"/proc/{found.pid}/stat")) if found.pid else ""
     if status.rpartition(") ")[2][:1] in ("T", "t"):

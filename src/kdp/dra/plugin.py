@@ -392,7 +392,7 @@ class DraPlugin:
                 await self._events.warn(
                     "ClaimStateSetAside",
                     f"{self.driver}: what was saved of claim {uid} cannot be read, and is set aside in "
-                    f"{self.preparer.store.directory}; devices of it may be in use although the driver does not know",
+                    f"{self.preparer.store.directory}; its devices may still be in use",
                 )
             if self._trouble != trouble:
                 trouble, since = self._trouble, time.monotonic()

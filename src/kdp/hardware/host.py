@@ -76,7 +76,7 @@ class Host:
         process ends in order.
 
         Raises:
-            ConfigurationError: The file cannot be read, is no snapshot, is cut off, of a newer format, or not safe.
+            ConfigurationError: The file cannot be read, is not a snapshot, is cut off, of a newer format, or not safe.
         """
         import weakref
 

@@ -149,7 +149,7 @@ def remove_dead(directory: Path, is_ours: Callable[[str], object], *, older_than
 def missing_right(code: int | None) -> str:
     """Return which right of the process is missing when the kubelet's directories refuse it; empty: that is not why."""
     if code in (errno.EACCES, errno.EPERM) and (user := os.geteuid()) != 0:
-        return f"; this process is user {user} and the kubelet's directories are root's: run it as user 0"
+        return f"; this process is user {user} and the kubelet's directories belong to root: run it as user 0"
     return "; mount it writable" if code == errno.EROFS else ""
 
 

@@ -40,7 +40,7 @@ class Account:
         """What it may do; the whole of it."""
         rules: list[Rule] = []
         if self.events:
-            rules.append(Rule(_CORE, "events", ("create", "patch"), "tell of the node and of pods what happens"))
+            rules.append(Rule(_CORE, "events", ("create", "patch"), "report on the node and on pods what happens"))
         if self.events or self.evicts:
             why = "find the pod's UID" if not self.evicts else "look at a pod before it is evicted"
             rules.append(Rule(_CORE, "pods", ("get",), why))

@@ -56,7 +56,7 @@ class Cluster:
         read = Rule(_RESOURCES, "resourceclaims", ("get",), "read what a claim was given")
         node = Rule("", "nodes", ("get",), "the slices belong to the node, and vanish with it")
         kept = "its devices from being published" if self.pool is None else "claims from being prepared"
-        report = Rule("", "events", ("create",), f"say of the node what keeps {kept}")
+        report = Rule("", "events", ("create",), f"report on the node what keeps {kept}")
         # The slices of a pool are written by its controller.
         rules = (publish, read, node, report) if self.pool is None else (read, report, *labels)
         if not self.writes_status:
@@ -64,7 +64,7 @@ class Cluster:
         scope = "associated-node:update" if self.pool is None else "arbitrary-node:update"
         return (
             *rules,
-            Rule(_RESOURCES, "resourceclaims/status", ("update",), "say in claims how their devices are"),
+            Rule(_RESOURCES, "resourceclaims/status", ("update",), "report in claims the state of their devices"),
             Rule(_RESOURCES, "resourceclaims/driver", (scope,), "the same, from Kubernetes 1.36 on", self.driver),
         )
 

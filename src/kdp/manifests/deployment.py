@@ -131,7 +131,7 @@ class Deployment:
             for folder in sorted(self.folders, key=lambda folder: folder.path)
         ]
         if not self.is_controller:
-            given.append(("user root", "the kubelet's directories are root's"))
+            given.append(("user root", "the kubelet's directories belong to root"))
         for nodes, how in (
             (self.needs.opened_nodes, "is privileged for it"),
             (self.needs.injected_nodes, "has it from its runtime"),
@@ -235,7 +235,7 @@ def _own(settings: Settings, *, keeps_evictions: bool) -> Iterable[Folder]:
         yield _same("device-plugins", paths.device_plugin_dir, "its sockets, and the kubelet's", writable=True)
     yield _same("pod-resources", paths.pod_resources_dir, "ask the kubelet which pod holds which device")
     if settings.pods_api_dir is not None:
-        yield _same("pods-api", paths.pods_api_dir, "be told by the kubelet when a pod is gone")
+        yield _same("pods-api", paths.pods_api_dir, "learn from the kubelet when a pod is gone")
     if settings.cdi != "off":
         yield _same(
             "cdi", settings.cdi_dir, "the files that describe its devices to the runtime", writable=True, made=True
@@ -256,7 +256,7 @@ def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:
     yield _same(
         "driver",
         paths.plugins_dir / driver,
-        "its socket for claims, and what it must know to undo them",
+        "its socket for claims, and what it needs to undo them",
         writable=True,
         made=True,
     )

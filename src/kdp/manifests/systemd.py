@@ -81,7 +81,7 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         "Type=notify",
         "NotifyAccess=main",
         "TimeoutStartSec=infinity",
-        "# Alive: the event loop answers. A hook that hangs does not keep it from that.",
+        "# Alive: the event loop answers. A hanging hook does not stop that.",
         "WatchdogSec=60",
         f"ExecStart={' '.join((_path(executable), *map(_argument, arguments)))}",
         "ExecReload=/bin/kill -HUP $MAINPID",
@@ -132,7 +132,7 @@ def _allowed(deployment: Deployment) -> Iterator[str]:
     """Tell the device nodes that it may open."""
     nodes = (*deployment.needs.opened_nodes, *deployment.needs.injected_nodes)
     if nodes:
-        yield "# What is not there when it starts stays forbidden: start it anew after a driver was loaded."
+        yield "# A node that is missing at the start stays forbidden: restart the unit after you load a driver."
     for node in nodes:
         if not node.startswith(("/dev/", "char-", "block-")):
             raise InvalidValueError(

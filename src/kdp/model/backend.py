@@ -349,7 +349,7 @@ class DeviceBackend(abc.ABC):
         for another container of the same pod (contract section 6.2).
 
         Deadline 20 s: the kubelet itself has none and admits no other pod meanwhile. Raise `kdp.AllocationError` with a
-        sentence for the pod's author; anything else reaches the pod as "internal error" and the log as a
+        sentence that the user understands; anything else reaches the pod as "internal error" and the log as a
         traceback. Either way only this pod fails. On cancellation the kubelet has lost interest: do not undo anything.
         """
         return ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)

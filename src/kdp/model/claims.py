@@ -96,7 +96,7 @@ class RequestPolicy:
     def _problems(self) -> Iterator[str]:
         has_range = self.min is not None or self.max is not None or self.step is not None
         if self.default is None and not self.valid_values and not has_range:
-            yield "it says nothing; valid is kdp.RequestPolicy(default=1)"
+            yield "it is empty; valid is kdp.RequestPolicy(default=1)"
         elif self.valid_values and has_range:
             yield "valid_values and a range (min, max, step) exclude each other; give one of them"
         elif self.default is None:
@@ -192,7 +192,7 @@ class BindingConditions:
         names = [*self.conditions, *self.failure_conditions]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise InvalidValueError(f"binding condition {twice!r}: is named twice; each must stand in one place")
+            raise InvalidValueError(f"binding condition {twice!r}: is named twice; name each once")
 
 
 @final
@@ -259,4 +259,4 @@ class NetworkData:
 
     def __attrs_post_init__(self) -> None:
         if not (self.interface_name or self.ips or self.hardware_address):
-            raise InvalidValueError("network data: it says nothing; valid is kdp.NetworkData(interface_name='eth1')")
+            raise InvalidValueError("network data: it is empty; valid is kdp.NetworkData(interface_name='eth1')")

@@ -48,7 +48,7 @@ def _check_name(_instance: object, _field: object, name: Any) -> None:
     if (end := name.rpartition("_")[2]) in _TAKEN:
         hint = "; kind='counter' adds it" if end == "total" else ""
         raise InvalidValueError(
-            f"measurement {name!r}: must not end with '{end}', which means something to Prometheus{hint}; valid is "
+            f"measurement {name!r}: must not end with '{end}', which Prometheus reserves{hint}; valid is "
             "'gpu_utilization'"
         )
 

@@ -44,4 +44,4 @@ def _spelled(value: object, what: str) -> str:
 @functools.lru_cache(maxsize=256)
 def _warn(what: str, kind: str) -> None:
     """Say it once for each place and type: a backend repeats it with each discovery."""
-    logger.warning("%s must be text, this was of type %s; what it says is taken as text", what, kind)
+    logger.warning("%s must be text, this was of type %s; kdp converts it to text", what, kind)

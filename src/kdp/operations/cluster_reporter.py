@@ -136,7 +136,7 @@ class ClusterReporter:
                     logger.error("nothing is reported to Kubernetes: %s", sentence(error))
                 is_logged = True
             except Exception:
-                logger.exception("telling Kubernetes failed, which is a bug of kdp; it begins anew")
+                logger.exception("reporting to Kubernetes failed, which is a bug of kdp; it starts again")
             await anyio.sleep(CONNECT_PAUSE)
 
     async def _work(self, api: NodeApi, manager: PluginManager) -> NoReturn:
@@ -170,7 +170,7 @@ class ClusterReporter:
                     if error.status != 404 or isinstance(error, OddAnswerError):
                         try_at = time.monotonic() + backoff.next()
                         if backoff.failures == 1:
-                            text = "no Event is made of pods that hold failed devices: %s"
+                            text = "no Events are created for pods that hold failed devices: %s"
                             logger.warning(text, sentence(error))
                         break
                 else:

@@ -92,7 +92,7 @@ def advertising(node: Object, name: str, count: int, *, served_by: str | None) -
     Raises:
         ConfigurationError: A device plugin serves it.
     """
-    _refuse_served(node, name, served_by, "the kubelet would put the plugin's number in the place of yours")
+    _refuse_served(node, name, served_by, "the kubelet would replace your number by the plugin's")
     before = _number(node, name)
     writer = _writer(node, name)
     after = str(count)

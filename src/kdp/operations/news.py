@@ -83,7 +83,7 @@ class PluginNews:
         for name in self._resources.keys() - resources.keys():
             known = self._resources.pop(name)
             if known.was_registered:
-                text = f"{name}: it is not served any more, because its last device is gone"
+                text = f"{name}: it is no longer served, because its last device is gone"
                 found.append(self._of(name, "ResourceLost", text))
         if rejection != self._rejection:
             self._rejection = rejection
@@ -137,7 +137,7 @@ class PluginNews:
         if (status.rival is None) == (known.rival is None):
             return
         known.rival = status.rival
-        text = f"{name}: no other plugin serves it any more" if status.rival is None else f"{name}: {status.rival}"
+        text = f"{name}: no other plugin serves it now" if status.rival is None else f"{name}: {status.rival}"
         reason = "ResourceUncontested" if status.rival is None else "ResourceContested"
         found.append(self._of(f"{name} rival", reason, text, is_warning=status.rival is not None))
 

@@ -46,7 +46,7 @@ LABELS: Final[Mapping[str, str]] = {
     "`device_node`, `silence`, `quarantine`, `further`, `vanished`. `none`: the device has no fault.",
     "to": "`healthy`, `suspect`, `unhealthy`, `recovering`, `quarantined`.",
     "result": "Of a registration: `accepted`, `refused`, `failed`, `no_stream`; the last one may follow `accepted`. Of "
-    "what is to be told as an Event: `created`; `repeated`, if an Event with the same words counts one more; "
+    "a change that kdp reports as an Event: `created`; `repeated`, if an Event with the same words counts one more; "
     "`suppressed`, if another Event includes it or it has ended; `refused`; `unanswered`, to be tried again. Of an "
     "eviction: `accepted`; `dry_run`, if it would be; `blocked` by a PodDisruptionBudget or the load; `failed`; "
     "`gone`, if the pod is; `unknown`.",
@@ -97,9 +97,7 @@ WRITABLE = Series(
     "min",
 )
 DEVICES = Series("kdp_devices", "gauge", "Devices that are listed or published.", ("resource", "health"))
-FAULTS = Series(
-    "kdp_device_faults", "gauge", "Unhealthy devices against which this kind of fault is.", ("resource", "kind")
-)
+FAULTS = Series("kdp_device_faults", "gauge", "Unhealthy devices that have this kind of fault.", ("resource", "kind"))
 TRANSITIONS = Series(
     "kdp_device_transitions_total", "counter", "Changes of devices' states.", ("resource", "to", "kind")
 )
@@ -125,7 +123,7 @@ REGISTRATION_SECONDS = Series(
 KUBELET_RESTARTS = Series(
     "kdp_kubelet_restarts_total",
     "counter",
-    "Kubelets that took the place of another one, seen at kubelet.sock.",
+    "Restarts of the kubelet, seen at kubelet.sock.",
     modes="device-plugin",
 )
 LIST_UPDATES = Series(
@@ -154,7 +152,7 @@ LIST_SENT = Series(
 DISAGREES = Series(
     "kdp_kubelet_disagrees",
     "gauge",
-    "1 if the kubelet takes other devices for healthy than it was sent. It is asked each minute.",
+    "1 if the kubelet's healthy devices are not those that kdp sent. kdp asks the kubelet each minute.",
     ("resource",),
     "max",
     "device-plugin",
@@ -202,7 +200,7 @@ RELEASE_PENDING = Series(
 EVENTS = Series(
     "kdp_events_total",
     "counter",
-    "What was to be told as Kubernetes Events, by what came of it. Only with --events on.",
+    "Changes that kdp reports as Kubernetes Events, by result. Only with --events on.",
     ("result",),
     modes="device-plugin",
 )
@@ -224,7 +222,7 @@ SLICES = Series("kdp_resource_slices", "gauge", "ResourceSlices that are publish
 PUBLICATION_AGE = Series(
     "kdp_publication_age_seconds",
     "gauge",
-    "Time for which the API server's slices are not what they should be; 0 while they are.",
+    "Time for which the API server's slices have differed from the wanted ones; 0 while they are equal.",
     ("resource",),
     "max",
     "dra",

@@ -93,9 +93,7 @@ class Measuring:
         values: dict[str, Measured] = {}
         for device_id, measured in cast("Mapping[object, object]", found).items():
             if not isinstance(device_id, str) or device_id not in known:
-                self._complain(
-                    "unknown device", f"measured {_shown(device_id)}, which is no device that was discovered"
-                )
+                self._complain("unknown device", f"measured {_shown(device_id)}, which was not discovered")
             elif len(values) >= MOST_DEVICES:
                 self._complain("too many", f"measured more than {MOST_DEVICES} devices; the others are left out")
                 break

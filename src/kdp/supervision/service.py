@@ -209,7 +209,9 @@ class Service(AsyncContextManagerMixin, abc.ABC):
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         if self._was_entered:
-            raise ConfigurationError(f"{type(self).__name__} was entered before, and begins only once; make a new one")
+            raise ConfigurationError(
+                f"{type(self).__name__} was entered before, and can be entered only once; create a new one"
+            )
         self._was_entered = True
         self._everything, self._discovering = anyio.CancelScope(shield=True), anyio.CancelScope()
         self._begun, self._leaving, self._discovered = anyio.Event(), anyio.Event(), anyio.Event()
@@ -266,5 +268,7 @@ async def _persist(label: str, work: Callable[[], Awaitable[None]]) -> None:
             await work()
             return
         except Exception:
-            logger.exception("%s: kdp failed on what this backend said, which is a bug of kdp; it begins anew", label)
+            logger.exception(
+                "%s: kdp failed on what this backend returned, which is a bug of kdp; it starts again", label
+            )
             await anyio.sleep(backoff.next())

@@ -404,7 +404,9 @@ class Supervisor:
             await self.hooks.idle("watch", deadline=WATCH_SECONDS)
         except HookTimeoutError as error:
             logger.warning(
-                "%s: %s, so that only polling sees changes: look at report.stopping", self.label, sentence(error)
+                "%s: %s, so only polling sees changes; end the hook when report.stopping is set",
+                self.label,
+                sentence(error),
             )
         while True:
             try:

@@ -274,7 +274,7 @@ async def test_without_the_api_nothing_is_released_and_that_is_said_once(
         await until(lambda: tries > before + LISTS)
         assert kubelet.capacity() == {RESOURCE: 2}
     assert backend.returned == []
-    assert caplog.text.count("who holds which device is not known") == 1
+    assert caplog.text.count("cannot see which pod holds which device") == 1
 
 
 # -- a process that is killed ------------------------------------------------------------------------------------------

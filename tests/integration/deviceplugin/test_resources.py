@@ -41,7 +41,7 @@ async def test_a_resource_whose_start_failed_once_was_never_served(
     monkeypatch.setattr(Tracker, "attach", fails_once)
     backend = Widgets("w0")
     async with running(kubelet, backend) as manager:
-        await until(lambda: "it begins anew" in caplog.text)
+        await until(lambda: "it starts again" in caplog.text)
         backend.devices.append(kdp.Device(id="w1"))
         manager.rescan()
         await kubelet.until(allocatable={RESOURCE: 2})
@@ -138,7 +138,7 @@ async def test_what_was_served_once_is_not_served_again_in_silence(kubelet: Simu
     async with connected(kubelet, Widgets("w0")) as manager:
         await kubelet.until(allocatable={RESOURCE: 1})
     with pytest.raises(
-        kdp.ConfigurationError, match="PluginManager was entered before, and begins only once; make a new one"
+        kdp.ConfigurationError, match="PluginManager was entered before, and can be entered only once; create a new one"
     ):
         await manager.__aenter__()
 

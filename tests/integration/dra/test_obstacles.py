@@ -85,5 +85,5 @@ async def test_a_fault_and_a_device_that_vanishes_leave_lines_and_the_taint_says
     assert told == [
         f"{DRIVER}: device w0 is now Unhealthy (XID 79)",
         f"{DRIVER}: device w0 is now Healthy",
-        f"{DRIVER}: device w1 is no longer there, and leaves the slices",
+        f"{DRIVER}: device w1 is gone, and is removed from the slices",
     ]

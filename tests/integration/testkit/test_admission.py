@@ -156,7 +156,7 @@ class TestWhatCannotHappenIsRefused:
         pod = Pod(containers=[Container("main")], name="p")
         await kubelet.admit(pod)
         await kubelet.restart()
-        with pytest.raises(ScenarioError, match="the kubelet has not heard of pod 'p' since its start"):
+        with pytest.raises(ScenarioError, match="the kubelet has not received pod 'p' since its start"):
             await kubelet.start_container(pod)
         await kubelet.readmit()
         await kubelet.start_container(pod)

@@ -491,9 +491,7 @@ class DeviceManager(AsyncContextManagerMixin):
     async def readmit(self) -> dict[str, AdmittedPod | AdmissionError]:
         """Admit all known pods again: the API server's first word after a restart."""
         if self._sources_ready:
-            raise ScenarioError(
-                "the kubelet has heard from the API server already; only a restart brings the pods again"
-            )
+            raise ScenarioError("the kubelet already has the pods of the API server; only a restart brings them again")
         outcome: dict[str, AdmittedPod | AdmissionError] = {}
         for uid, bound in list(self._pods.items()):
             try:

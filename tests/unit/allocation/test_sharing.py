@@ -220,7 +220,7 @@ def test_too_many_replicas_for_a_container_are_refused_for_the_pods_author() -> 
         shared.allocate(of(shared, "gpu-0::0", "gpu-1::2"))
     assert str(refused.value) == (
         "example.com/gpu.shared: the container asks for 2 replicas of shared devices, at most 1 are allowed here; more "
-        "of them give no more of a device, so ask for 1"
+        "replicas give no more of a device, so ask for 1"
     )
 
 

@@ -14,7 +14,7 @@ UNITS = ["a", "b", "c"]
 @pytest.mark.parametrize(
     ("links", "what"),
     [
-        ({("a", "b"): 1.0, ("b", "a"): 2.0}, "link 'b' to 'a' is 2, back it is 1: both must be the same"),
+        ({("a", "b"): 1.0, ("b", "a"): 2.0}, "link 'b' to 'a' is 2, in reverse it is 1: both must be the same"),
         ({("a", "b"): -1.0}, "link 'a' to 'b': -1.0 must be a finite number of 0 or more"),
         ({("a", "b"): math.nan}, "link 'a' to 'b': nan must be a finite number"),
         ({("a", "b"): "50"}, "link 'a' to 'b': '50' must be a finite number"),
@@ -39,7 +39,7 @@ def test_both_orders_with_one_weight_and_links_of_units_that_are_gone_are_fine()
     [
         ([[0, 1], [1, 0]], "the matrix has 2 rows for 3 units"),
         ([[0, 1, 1], [1, 0], [1, 1, 0]], "the row of 'b' has 2 weights for 3 units"),
-        ([[0, 1, 1], [2, 0, 1], [1, 1, 0]], "link 'b' to 'a' is 2, back it is 1"),
+        ([[0, 1, 1], [2, 0, 1], [1, 1, 0]], "link 'b' to 'a' is 2, in reverse it is 1"),
     ],
 )
 def test_a_wrong_matrix_is_refused(matrix: list[list[float]], what: str) -> None:

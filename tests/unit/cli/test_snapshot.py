@@ -118,7 +118,7 @@ def test_a_discovery_that_fails_is_told_and_its_reads_are_kept(module: str, tmp_
         (["snapshot"], "--output is missing; expected kdp snapshot [OPTIONS] [TARGET]"),
         (["snapshot", "-o", "x", "--set", "a=1"], "--set a: there is no parameter 'a'; name the TARGET that has it"),
         (["snapshot", "-o", "x", "--redact", "names"], "--redact: 'names' is not known; known are serials, addresses"),
-        (["devices", "{}:Rdma", "--snapshot", "{}"], "is no snapshot; expected a .tar.gz as kdp snapshot writes it"),
+        (["devices", "{}:Rdma", "--snapshot", "{}"], "is not a snapshot; expected a .tar.gz as kdp snapshot writes it"),
         (
             ["devices", "{}:Rdma", "--snapshot", "/none", "--host-root", "/host"],
             "--snapshot and --host-root are two answers to where the node's files are; give one",

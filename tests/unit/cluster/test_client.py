@@ -115,7 +115,7 @@ async def test_each_method_of_a_plugin_is_one_request(server: HttpServer, api: K
         (403, 'User "x" cannot create resource', "a role must grant the verb 'create' on 'resourceslices'"),
         (500, "", "it gave no reason"),
         (503, "x" * 900, "xxx..."),
-        (401, "Unauthorized", "does not know us (401)"),
+        (401, "Unauthorized", "rejects the credentials (401)"),
     ],
 )
 async def test_refusal_is_a_sentence(server: HttpServer, api: KubeApi, status: int, message: str, words: str) -> None:
@@ -150,7 +150,7 @@ async def test_token_is_read_anew_when_it_is_refused(server: HttpServer, tmp_pat
     async with KubeApi(kubeconfig(tmp_path, server.url, {"tokenFile": "token"})) as api:
         await api.version()
         good = "second"
-        with pytest.raises(ApiError, match="does not know us"):
+        with pytest.raises(ApiError, match="rejects the credentials"):
             await api.version()
         token.write_text("second\n")
         await api.version()
@@ -193,7 +193,7 @@ async def test_no_answer_is_an_error_in_time(server: HttpServer, api: KubeApi) -
 
 async def test_no_server_and_no_json(server: HttpServer, api: KubeApi, tmp_path: Path) -> None:
     server.reply = lambda _: Answer(body=b"hello")
-    with pytest.raises(ApiError, match="its answer is no JSON"):
+    with pytest.raises(ApiError, match="its answer is not JSON"):
         await api.version()
     server.reply = lambda _: Answer(chunks=(b"{",), then="cut")
     with pytest.raises(ApiError, match="was not reached"):

@@ -40,7 +40,7 @@ async def test_a_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     for message in ("a", "b"):
         await told.warn("Wrong", message)
     assert [record.message for record in caplog.records] == [
-        f"{DRIVER}: no Event is made of what is wrong, as it could not be created: create events: 403 Forbidden"
+        f"{DRIVER}: problems are not reported as Events: create events: 403 Forbidden"
     ]
     api.failure = None
     await told.warn("Wrong", "c")

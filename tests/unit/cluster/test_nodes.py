@@ -48,7 +48,7 @@ async def test_a_list_comes_in_pages(tmp_path: Path) -> None:
     [
         ({"metadata": {}, "items": [item("a") | {"status": {"capacity": {"x/y": 4}}}]}, "must be text, this is 4"),
         ({"metadata": {}, "items": "a"}, "items must be a list"),
-        ({"metadata": {"continue": "same"}, "items": []}, "the next page is said to be this one"),
+        ({"metadata": {"continue": "same"}, "items": []}, "the answer names itself as the next page"),
     ],
 )
 async def test_what_is_no_list_of_nodes_is_told(tmp_path: Path, body: Any, words: str) -> None:

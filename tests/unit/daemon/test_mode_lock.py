@@ -72,7 +72,7 @@ async def test_where_nothing_can_be_written_nobody_is_kept_from_serving(
     caplog.set_level(logging.INFO)
     (tmp_path / "file").write_text("")
     async with ModeLock(tmp_path / "file" / "below", "dra", [KEY]):
-        assert "no locks there (Not a directory): nobody else is kept from serving" in caplog.text
+        assert "no locks there (Not a directory): a second process could serve the same devices" in caplog.text
 
 
 class Named(kdp.DeviceBackend):

@@ -55,7 +55,7 @@ async def test_a_blocked_loop_is_not_alive_and_not_ready() -> None:
             thread.join(10)  # this blocks the loop: the point of the test
     assert answers["/livez"] == (
         503,
-        "the event loop has not turned for 1 s: a hook of the backend blocks it\n",
+        "the event loop has not run for 1 s: a hook of the backend blocks it\n",
     )
     assert answers["/readyz"][0] == 503
     assert "has not turned" in json.loads(answers["/readyz"][1])["reason"]
@@ -191,7 +191,7 @@ async def test_a_thread_that_could_not_be_started_ended_the_process(
                 await anyio.sleep(0.01)
     with closing(probes):
         assert await asked(probes, "/livez") == (200, "ok\n")
-    assert caplog.text.count("nobody answers the health probes yet: can't start new thread; trying again") == 1
+    assert caplog.text.count("the health probes are not answered yet: can't start new thread; trying again") == 1
 
 
 def said(url: str, path: str, *hosts: str) -> bytes:

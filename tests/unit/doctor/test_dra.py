@@ -92,7 +92,7 @@ def test_fields_that_the_server_drops(tmp_path: Path) -> None:
         ("list resourceslices: the API server https://a was not reached: timeout", "ok", "refused nothing"),
         (FORBIDDEN, "failed", "apply the ClusterRole that kdp manifests"),
         (POLICY, "failed", "see which policy refuses: kubectl get validatingadmissionpolicies"),
-        ("get nodes n: the API server does not know us (401): the token is not valid", "failed", "new token"),
+        ("get nodes n: the API server rejects the credentials (401): the token is not valid", "failed", "new token"),
     ],
 )
 def test_permissions(tmp_path: Path, problem: str | None, verdict: str, said: str) -> None:

@@ -117,7 +117,7 @@ def test_no_status_document_ends_a_question(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000])
 def test_a_text_that_is_no_document(tmp_path: Path, text: str) -> None:
-    assert plugin_of(tmp_path, 0, text).problem == "its answer is no status of kdp"
+    assert plugin_of(tmp_path, 0, text).problem == "its answer is not a status of kdp"
     assert plugin_of(tmp_path, 1, "").problem == "it closed the connection"
 
 

@@ -58,7 +58,7 @@ def test_a_node_that_is_not_online_was_told_to_the_kubelet(gpu: SysfsTree, caplo
         assert gpu.host.numa_nodes("/dev/dri/renderD128") == ()
     assert caplog.messages == [
         (
-            f"{CARD}/numa_node is 1, and that NUMA node is not online (online: 0, 2, 3): the kubelet is told no NUMA "
+            f"{CARD}/numa_node is 1, and that NUMA node is not online (online: 0, 2, 3): the kubelet gets no NUMA "
             "node of this device; look for an update of the machine's firmware"
         )
     ]

@@ -142,7 +142,7 @@ def test_a_right_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert missing_right(errno.EROFS) == "; mount it writable"
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     assert missing_right(errno.EACCES) == (
-        "; this process is user 65534 and the kubelet's directories are root's: run it as user 0"
+        "; this process is user 65534 and the kubelet's directories belong to root: run it as user 0"
     )
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert missing_right(errno.EACCES) == "", "root is refused for other reasons, as SELinux"

@@ -46,7 +46,7 @@ def test_what_is_no_text_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
         for number in range(3):
             plain_text(number, "the reason of a test that says it once")
     assert [record.getMessage() for record in caplog.records] == [
-        "the reason of a test that says it once must be text, this was of type int; what it says is taken as text"
+        "the reason of a test that says it once must be text, this was of type int; kdp converts it to text"
     ]
 
 

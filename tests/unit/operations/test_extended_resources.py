@@ -80,7 +80,7 @@ def test_a_resource_of_a_running_plugin_without_devices_is_refused(number: str |
     subject = node(number, writer=None if number is None else "kubelet")
     with pytest.raises(kdp.ConfigurationError, match="the plugin of process 7 serves it on this node"):
         withdrawing(subject, NAME, served_by="the plugin of process 7")
-    with pytest.raises(kdp.ConfigurationError, match="the kubelet would put the plugin's number"):
+    with pytest.raises(kdp.ConfigurationError, match="the kubelet would replace your number"):
         advertising(subject, NAME, 4, served_by="the plugin of process 7")
 
 

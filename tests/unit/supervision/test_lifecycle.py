@@ -262,7 +262,7 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
     successor = supervisor_of(backend, after=first)
     async with running(successor):
         with anyio.fail_after(PATIENCE):
-            while "look at report.stopping" not in caplog.text:  # noqa: ASYNC110 - the log tells nobody
+            while "report.stopping is set" not in caplog.text:  # noqa: ASYNC110 - the log tells nobody
                 await anyio.sleep(0.01)
         assert backend.calls.count("watch") == 1
         gate.is_free.set()
@@ -271,8 +271,8 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
                 await anyio.sleep(0.01)
     (line,) = (record.message for record in caplog.records if "report.stopping" in record.message)
     assert line == (
-        "Deaf: watch() of Deaf did not return within 0.05 s; it will be called again only after it returns, so that "
-        "only polling sees changes: look at report.stopping"
+        "Deaf: watch() of Deaf did not return within 0.05 s; it will be called again only after it returns, so only "
+        "polling sees changes; end the hook when report.stopping is set"
     )
 
 

@@ -201,7 +201,7 @@ class Fpga(kdp.DeviceBackend):
             raise _Unnamed(f"port {port.id}: {port.accelerator.problem or interface.problem}")
         if interface.value is None and not board.is_virtual and not self._is_settled(board):
             self._is_unsettled = True
-            raise _Unnamed(f"port {port.id}: its board has come just now, and may still name an interface")
+            raise _Unnamed(f"port {port.id}: its board was just added, and may still name an interface")
         return kdp.Device(
             id=port.id,
             resource=names.accelerator_resource(interface.value, accelerator),

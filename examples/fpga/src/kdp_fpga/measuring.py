@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MEASUREMENTS: Final = (
     kdp.Measurement("fpga_temperature", unit="celsius", help="Temperature of the board that the device is on."),
-    kdp.Measurement("fpga_power", unit="watts", help="Power that the board uses that the device is on."),
+    kdp.Measurement("fpga_power", unit="watts", help="Power of the board that the device is on."),
 )
 
 

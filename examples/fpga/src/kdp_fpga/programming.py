@@ -53,7 +53,7 @@ def told(devices: Sequence[kdp.Device], function: str, *, is_programmed: bool) -
     if not others:
         return {}
     if not is_programmed:
-        has = others[0].attributes.get("accelerator", "several functions, or none that it tells")
+        has = others[0].attributes.get("accelerator", "several functions, or none that it reports")
         raise kdp.AllocationError(
             f"function {function}: {others[0].id} has {has}, and this node's plugin has no programmer; select a board "
             "that has the function, or run the plugin with programmer=PATH"

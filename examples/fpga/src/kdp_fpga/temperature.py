@@ -92,7 +92,7 @@ class Thermometer:
         if own is not None and not 0 < own < SENSIBLE:
             own = None  # nobody has set one
         if reading.value is not None and abs(reading.value) >= SENSIBLE:
-            reading = attrs.evolve(reading, value=None, problem=f"{reading.path} says what is no temperature")
+            reading = attrs.evolve(reading, value=None, problem=f"{reading.path} does not hold a temperature")
         limit = self._limit if self._limit is not None else None if own is None else own * sensor.unit
         alarm = self._limit is None and sensor.alarm is not None and place.flag(sensor.alarm).value is True
         if reading.value is None or (limit is None and not alarm):

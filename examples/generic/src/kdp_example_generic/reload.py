@@ -85,7 +85,7 @@ class ConfigFile:
             except kdp.ConfigurationError as error:
                 if str(error) != self._complaint:
                     self._complaint = str(error)
-                    logger.error("%s; the configuration before stays in force", error)
+                    logger.error("%s; the previous configuration stays in force", error)
             return self._config
 
     def directories(self) -> set[str]:

@@ -99,7 +99,7 @@ def test_each_call_that_fails_alone_leaves_the_rest_listed(calls: Calls, backend
         calls.failing = (call, error)
         seen = look(backend)
         if call == "nvmlDeviceGetMigMode" and error in (ERRORS["GpuIsLost"], ERRORS["Unknown"]):
-            assert {*seen.values()} == {"Unhealthy (it does not tell whether it is in MIG mode)"}
+            assert {*seen.values()} == {"Unhealthy (it does not report whether it is in MIG mode)"}
         elif call == "nvmlDeviceGetMigMode":
             assert seen.items() >= expected.items()  # a divided one is taken for a GPU that cannot be divided
         elif seen != expected:

@@ -309,7 +309,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             raise kdp.AllocationError(f"{device.id}: the GPU is lost")
         instance = make(gpu, part, gpu.partitions) if may_make else find(gpu, part)
         if instance is None:
-            raise kdp.AllocationError(f"{device.id}: no claim has made it, and admin access makes nothing")
+            raise kdp.AllocationError(f"{device.id}: no claim has created it, and admin access creates nothing")
         assert nodes is not None  # there is a partition
         problem = nodes.problem(gpu, instance) if "device-nodes" in self.options.strategies else None
         if problem is not None:

@@ -215,7 +215,7 @@ class Scanner:
         try:
             count = must(pynvml.nvmlDeviceGetCount)
         except GpuLost as error:
-            raise kdp.NotReady(f"NVML does not tell how many GPUs there are: {error}") from None
+            raise kdp.NotReady(f"NVML does not report how many GPUs there are: {error}") from None
         answers = {index: self._gpu(index) for index in range(count)}
         there = {gpu.uuid for gpu in answers.values() if isinstance(gpu, Gpu)}
         for index, answer in answers.items():
@@ -237,7 +237,7 @@ class Scanner:
             facts = self._facts.get(uuid) or self._read(uuid, handle)
             is_mig = is_enabled(handle)
             if is_mig is None:
-                raise GpuLost("it does not tell whether it is in MIG mode")
+                raise GpuLost("it does not report whether it is in MIG mode")
             there = instances(handle, facts.memory_mib, self._instances) if is_mig else ()
             parts = self._divided(uuid, handle) if is_mig and self._is_dynamic else ()
             gpu = Gpu(
@@ -274,7 +274,7 @@ class Scanner:
             )
         if known is None or known.uuid in there:
             if index not in self._told:
-                logger.error("GPU %d: %s; it is left out, since nobody knows which one it is", index, lost.why)
+                logger.error("GPU %d: %s; it is left out, because kdp cannot identify it", index, lost.why)
                 self._told.add(index)
             return None
         return attrs.evolve(known, index=index, problem=lost.why, handle=None)

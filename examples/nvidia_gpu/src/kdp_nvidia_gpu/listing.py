@@ -87,7 +87,7 @@ class Listing:
         if self._is_divided(gpu):
             if not gpu.partitions:
                 self.complaints.append(
-                    f"{gpu.uuid}: the driver does not tell what it can be divided into, so nothing of it is offered; "
+                    f"{gpu.uuid}: the driver does not report what it can be divided into, so nothing of it is offered; "
                     "mig=dynamic needs a driver that names its profiles"
                 )
             wanted = self._options.mig_profiles
@@ -109,7 +109,7 @@ class Listing:
     def _is_served(self, instance: Instance) -> bool:
         if instance.profile is None and (self._options.mig == "mixed" or self._options.mig_profiles):
             self.complaints.append(
-                f"{instance.uuid}: the driver does not tell its profile, so nobody knows its resource; it is left out"
+                f"{instance.uuid}: the driver does not report its profile, so its resource is unknown; it is left out"
             )
             return False
         return not self._options.mig_profiles or instance.profile in self._options.mig_profiles
@@ -127,7 +127,7 @@ class Listing:
         if self._options.mig != "single" or instance.profile is not None or not self._kinds:
             return None
         return (
-            f"the driver does not tell its profile, so nobody knows whether it is {next(iter(self._kinds))} as the "
+            f"the driver does not report its profile, so kdp cannot see whether it is {next(iter(self._kinds))} as the "
             "others"
         )
 

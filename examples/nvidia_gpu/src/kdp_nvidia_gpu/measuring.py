@@ -159,7 +159,7 @@ MEASUREMENTS: Final = (
     kdp.Measurement("gpu_memory_size", unit="bytes", help="Memory of the GPU."),
     kdp.Measurement("gpu_temperature", unit="celsius", help="Temperature of the GPU's chip."),
     kdp.Measurement("gpu_power", unit="watts", help="Power that the GPU uses."),
-    kdp.Measurement("gpu_last_xid", help="The last error (XID) that the driver told of the GPU, 0 if none."),
+    kdp.Measurement("gpu_last_xid", help="The last error (XID) that the driver reported of the GPU, 0 if none."),
     kdp.Measurement("gpu_sm_clock", unit="hertz", help="Clock of the GPU's multiprocessors."),
     kdp.Measurement("gpu_memory_clock", unit="hertz", help="Clock of the GPU's memory."),
     kdp.Measurement("gpu_memory_free", unit="bytes", help="Memory of the GPU that is not in use."),
@@ -268,4 +268,4 @@ class Meter:
     def _tell(self, uuid: str, what: str, why: str) -> None:
         if (uuid, what) not in self._told:
             self._told.add((uuid, what))
-            logger.debug("%s: NVML does not tell %s: %s", uuid, what, why)
+            logger.debug("%s: NVML does not report %s: %s", uuid, what, why)

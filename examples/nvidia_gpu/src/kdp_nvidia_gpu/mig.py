@@ -90,7 +90,7 @@ def instances(handle: Any, gpu_memory_mib: int | None, before: Mapping[str, Inst
     Args:
         handle: NVML's, of the GPU.
         gpu_memory_mib: The GPU's memory in MiB; None: unknown.
-        before: The instances of the last time by UUID: what the driver does not tell now is as it was, since without
+        before: The instances of the last time by UUID: what the driver does not report now is as it was, since without
             its profile an instance in use would have no resource any more.
     """
     found: list[Instance] = []

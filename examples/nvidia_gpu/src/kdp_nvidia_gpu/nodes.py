@@ -52,7 +52,7 @@ class Nodes:
     def problem(self, gpu: Gpu, instance: Instance | None) -> str | None:
         """Return why the nodes cannot be told; None: `of` has them all."""
         if gpu.facts.minor is None:
-            return "neither NVML nor /proc/driver/nvidia tells the number of its device node"
+            return "neither NVML nor /proc/driver/nvidia reports the number of its device node"
         if instance is not None and self._capabilities(gpu.facts.minor, instance) is None:
             return f"the driver names no device nodes of this MIG instance in {MigMinors.PATH}"
         return None

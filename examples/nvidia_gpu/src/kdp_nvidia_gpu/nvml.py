@@ -95,7 +95,7 @@ def must(call: Callable[..., Any], *arguments: Any) -> Any:
 
 def _gone(error: Any) -> str:
     if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        return f"the driver is another than its library: {reason(error)}; a driver was updated, so restart the plugin"
+        return f"the driver and its library differ: {reason(error)}; a driver was updated, so restart the plugin"
     return f"the NVIDIA driver is not loaded: {reason(error)}"
 
 

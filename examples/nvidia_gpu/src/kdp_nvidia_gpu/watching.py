@@ -156,7 +156,9 @@ class Watcher:
     def _tell_silent(self, silent: Mapping[str, str]) -> None:
         for uuid, why in silent.items():
             if self._silent.get(uuid) != why:
-                logger.warning("%s: NVML tells no events of it (%s); its errors are not seen, only its loss", uuid, why)
+                logger.warning(
+                    "%s: NVML reports no events of it (%s); its errors are not seen, only its loss", uuid, why
+                )
         self._silent = {**silent}
 
     # -- errors --------------------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ class Watcher:
                 raise GpuLost("it is lost")
             pids = pids_of(handle)
         except GpuLost as error:
-            return before or f"perhaps in use: NVML does not tell who computes on it: {error}"
+            return before or f"perhaps in use: NVML does not report who computes on it: {error}"
         if pids is None:
-            self._tell(f"{target}: NVML does not tell who computes on it, so require_idle has no effect")
+            self._tell(f"{target}: NVML does not report who computes on it, so require_idle has no effect")
         return f"in use by pid {', '.join(map(str, pids))}" if pids else ""

@@ -48,13 +48,13 @@ _OF_FUNCTIONS = ("pci", "vfio", "auxiliary", "vdpa")
 
 EXCLUSIVE = (
     "the node's RDMA network namespace mode is exclusive, so no container with a network of its own could open it; "
-    "say 'rdma system set netns shared' on the node"
+    "run 'rdma system set netns shared' on the node"
 )
 
 
 WITHOUT_RDMA_CM = (
     "there is no device node of rdma_cm, so programs that connect by librdmacm fail in containers; "
-    "say 'modprobe rdma_ucm' on the node"
+    "run 'modprobe rdma_ucm' on the node"
 )
 
 _NODE_LABELS = tuple(
@@ -179,7 +179,7 @@ class Rdma(kdp.DeviceBackend):
         if hcas and manager is None:
             complaints.add(WITHOUT_RDMA_CM)
         complaints.update(
-            f"{hca.name}: the device node of {name} is gone, so containers do without it"
+            f"{hca.name}: the device node of {name} is gone, so containers start without it"
             for hca in hcas
             if hca.fault is None
             for name in hca.missing

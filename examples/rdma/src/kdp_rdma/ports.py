@@ -59,7 +59,7 @@ class Port:
 def read_ports(
     entry: kdp.hardware.Directory, last: kdp.hardware.LastKnown, *, guid: str, is_pci: bool
 ) -> tuple[tuple[Port, ...], Interfaces]:
-    """Return an adapter's own ports, and its network interfaces by name; None: one that is not to be seen here.
+    """Return an adapter's own ports, and its network interfaces by name; None: one that is not visible here.
 
     Args:
         entry: The adapter.
@@ -130,7 +130,7 @@ def _uplink(
     host: kdp.hardware.NodeFiles, name: str, ports: Sequence[kdp.hardware.Directory], last: kdp.hardware.LastKnown
 ) -> Port:
     """Return the port of an interface that no driver names; all ports have the same rate. Empty if there is none."""
-    fault = interface_fault(host, name, last, must_be_up=True) if name else "is not to be seen"
+    fault = interface_fault(host, name, last, must_be_up=True) if name else "is not visible"
     if fault is None and all(_port_fault(port) is not None for port in ports):
         fault = f"{name} is up, and none of the ports is ACTIVE"
     return attrs.evolve(_port(ports[0]), fault=None if fault is None else f"uplink {fault}", path="")

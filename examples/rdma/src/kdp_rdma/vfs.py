@@ -66,7 +66,7 @@ def vf_devices(
         configs: The resources.
         functions: What is there.
         rdma_cm: The node that all adapters share; None: there is none.
-        shared: Whether adapters stay visible here when a container has them; if not, one that is not to be seen may be
+        shared: Whether adapters stay visible here when a container has them; if not, one that is not visible may be
             in use.
         left_out: Is given a sentence for what could be meant and is no device.
     """
@@ -111,7 +111,7 @@ def vf_devices(
         except kdp.KdpError as error:  # whatever a function says, it is its own affair
             left_out.append(f"{config.resource}: {function.address} is left out: {error}")
     for resource, addresses in without_rdma.items():
-        left_out.append(f"{resource}: left out because no RDMA adapter is to be seen: {_some(addresses)}")
+        left_out.append(f"{resource}: left out because no RDMA adapter is visible: {_some(addresses)}")
     for (first, second), addresses in taken.items():
         left_out.append(f"{second}: left out because they are of {first} already: {_some(addresses)}")
     for config in configs:

@@ -45,9 +45,9 @@ class Difference:
     def __str__(self) -> str:
         parts: list[str] = []
         if self.missing:
-            parts.append(f"takes {_some(self.missing)} for unhealthy or absent")
+            parts.append(f"treats {_some(self.missing)} as unhealthy or absent")
         if self.phantom:
-            parts.append(f"takes {_some(self.phantom)} for healthy")
+            parts.append(f"treats {_some(self.phantom)} as healthy")
         return f"the kubelet {' and '.join(parts)} although kdp reported otherwise, for {self.seconds:.0f} s"
 
 

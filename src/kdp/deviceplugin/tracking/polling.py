@@ -200,7 +200,7 @@ class PodResourcesPoller:
         self._silent = self._silent + 1 if is_silent else 0
         if self._silent == SILENCES_BEFORE_WARNING:
             self.hang = (
-                "the kubelet accepts connections and answers no question: it hangs or is stopped; look at its process"
+                "the kubelet accepts connections but answers no call: it hangs or is stopped; look at its process"
             )
             logger.warning("%s", self.hang)
         elif not is_silent and self.hang is not None:

@@ -194,7 +194,7 @@ class AllocationRecords:
                 await self._running[under_release.uid].wait()
                 continue
             raise AllocationError(
-                f"{resource}: device {under_release.ids[0]} is still being cleaned up after the pod that had it before"
+                f"{resource}: device {under_release.ids[0]} is still being cleaned up after its previous pod"
             )
 
     def _under_release(self, resource: str, ids: Sequence[str]) -> AllocationRecord | None:

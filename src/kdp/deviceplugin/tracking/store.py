@@ -234,7 +234,7 @@ class AllocationStore:
         except OSError as refused:
             self._warn(f"{path} cannot be used: {why}; nor can it be set aside: {refused.strerror}")
             return
-        text = f"cannot be used: {why}; set aside as {aside.name}, what it names is not released"
+        text = f"cannot be used: {why}; set aside as {aside.name}, its devices are not released"
         extra = {"resource": self._resource, "path": str(aside)}
         logger.error("%s: the saved allocations in %s %s", self._resource, path, text, extra=extra)
 

@@ -294,7 +294,9 @@ class Tracker:
             level, also = logging.INFO, ""
             if self.records.is_releasing:
                 level, also = logging.WARNING, "released() is not called and "
-            text = f"who holds which device is not known, so {also}a vanished device stays listed for ten minutes"
+            text = (
+                f"kdp cannot see which pod holds which device, so {also}a vanished device stays listed for ten minutes"
+            )
             logger.log(level, "%s: %s", why.problem, text)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -322,7 +324,7 @@ class Tracker:
         if resource.strangers and not before:
             logger.warning("%s: %s", name, _strange(resource.strangers), extra={"resource": name})
         elif before and not resource.strangers:
-            text = "the kubelet has no devices of another plugin any more"
+            text = "the kubelet no longer has devices of another plugin"
             logger.info("%s: %s", name, text, extra={"resource": name})
 
     def _decide(self, answer: Answer, report: Report) -> Decisions:

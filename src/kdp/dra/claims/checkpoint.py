@@ -207,13 +207,13 @@ class Record:
         try:
             head = parse_json(line)
             if not isinstance(head, dict) or head.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
-                raise CheckpointError("it does not begin as a file of kdp does")
+                raise CheckpointError("it does not begin like a file of kdp")
             if cast("_Json", head)["readable_by"] > VERSION:
                 raise CheckpointError(
                     f"it is of version {head['version']!r}, and this kdp knows version {VERSION} only"
                 )
             if hashlib.sha256(payload).hexdigest() != head["sha256"]:
-                raise CheckpointError("its content does not have the digest that it should have; it is cut or changed")
+                raise CheckpointError("its digest does not match its content; the file is cut off or changed")
             return cls._of_body(parse_json(payload))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"it is broken ({type(error).__name__}: {error})") from None
@@ -433,7 +433,7 @@ class Store:
     @staticmethod
     def _error(path: Path, what: str, error: OSError) -> CheckpointError:
         return CheckpointError(
-            f"{path} cannot be {what}: {error.strerror}; what claims have must be kept there over a restart"
+            f"{path} cannot be {what}: {error.strerror}; kdp must keep there what claims hold across a restart"
         )
 
 

@@ -186,7 +186,7 @@ def plan_of(
         device = by_name.get(result["device"]) if result["pool"] == pool else None
         if device is None:
             raise ClaimError(
-                f"device {result['device']} of pool {result['pool']}: is not there any more; {driver} on this node has "
+                f"device {result['device']} of pool {result['pool']}: is gone; {driver} on this node has "
                 f"{len(devices)} devices in pool {pool}"
             )
         _check_health(device, result, driver)

@@ -277,7 +277,7 @@ class Preparer:
         claim = step.claim
         if await offload(lambda: self._remove(claim)):
             logger.warning(
-                "%s: claim %s/%s (%s) is unprepared, but what it had is not known: released() was not called for it",
+                "%s: claim %s/%s (%s) is unprepared, but its devices are unknown, so released() was not called",
                 self._driver,
                 claim.namespace,
                 claim.name,
@@ -444,7 +444,7 @@ class Preparer:
             if self._jobs.is_preparing(claim.uid):
                 continue
             logger.warning(
-                "%s: claim %s/%s (%s) is gone, and the kubelet has not unprepared it: it is undone",
+                "%s: claim %s/%s (%s) is gone, but the kubelet has not unprepared it; kdp undoes it",
                 self._driver,
                 claim.namespace,
                 claim.name,

@@ -94,7 +94,7 @@ class Feed:
         self._exclusivity = exclusivity
         self._discovery = supervisor.discovery if discovery is None else discovery
         self.problem: str | None = None
-        self._log = ChangeLog(driver, gone="no longer there, and leaves the slices", history=history)
+        self._log = ChangeLog(driver, gone="gone, and is removed from the slices", history=history)
         self._known: dict[str, Device] = {}
 
     async def run(self) -> None:

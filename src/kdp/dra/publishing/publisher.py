@@ -199,7 +199,7 @@ class Publisher:
             if status.problem is not None:
                 logger.warning("pool %s: %s", self._pool.name, status.problem)
             else:
-                logger.info("pool %s: all is well again", self._pool.name)
+                logger.info("pool %s: the problem is solved", self._pool.name)
         if status.withheld != before.withheld and status.withheld:
             gates = ", ".join(sorted(set(status.withheld.values())))
             logger.warning(

@@ -107,7 +107,7 @@ def read(file: str | os.PathLike[str]) -> Snapshot:
     """Read a snapshot and check all of it.
 
     Raises:
-        ConfigurationError: It cannot be read, is no snapshot, is cut off, of a newer format, or not safe to unpack.
+        ConfigurationError: It cannot be read, is not a snapshot, is cut off, of a newer format, or not safe to unpack.
     """
     import gzip
     import tarfile
@@ -119,7 +119,7 @@ def read(file: str | os.PathLike[str]) -> Snapshot:
     except OSError as error:
         raise ConfigurationError(f"{label}: cannot be read ({error.strerror})") from None
     if not data.startswith(b"\x1f\x8b"):
-        raise ConfigurationError(f"{label}: is no snapshot; expected a .tar.gz as kdp snapshot writes it")
+        raise ConfigurationError(f"{label}: is not a snapshot; expected a .tar.gz as kdp snapshot writes it")
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             plain = stream.read(MAX_BYTES + 1)
@@ -138,7 +138,7 @@ def read(file: str | os.PathLike[str]) -> Snapshot:
         raise ConfigurationError(f"{label}: {error}") from None
     except (tarfile.TarError, EOFError, ValueError, OverflowError):  # tarfile lets the numbers in a header overflow
         raise ConfigurationError(
-            f"{label}: is no snapshot, or is damaged; expected a .tar.gz as kdp snapshot writes it"
+            f"{label}: is not a snapshot, or is damaged; expected a .tar.gz as kdp snapshot writes it"
         ) from None
 
 
@@ -166,7 +166,9 @@ def _of_archive(archive: tarfile.TarFile) -> Snapshot:
         elif member.issym():
             snapshot.links[path] = _relative(path, member.linkname)
         else:
-            raise InvalidValueError(f"{member.name} is neither file, directory nor link; nothing else may be in one")
+            raise InvalidValueError(
+                f"{member.name} is not a file, a directory, or a link; a snapshot holds nothing else"
+            )
     _check_format(lists)
     snapshot.kernel = lists[_KERNEL].strip()
     snapshot.nodes = parse_nodes(lists[NODES])
@@ -185,7 +187,7 @@ def _check_format(lists: Mapping[str, str]) -> None:
     declared = lists.get(_FORMAT, f"{_NAME} {FORMAT_VERSION}").split()
     if len(declared) < 2 or declared[0] != _NAME or not declared[1].isdigit():
         raise InvalidValueError(
-            f"is no snapshot: its FORMAT says {' '.join(declared)[:40]!r}; expected {_NAME} and a number"
+            f"is not a snapshot: its FORMAT says {' '.join(declared)[:40]!r}; expected {_NAME} and a number"
         )
     if int(declared[1]) > FORMAT_VERSION:
         raise InvalidValueError(
@@ -193,7 +195,9 @@ def _check_format(lists: Mapping[str, str]) -> None:
         )
     missing = sorted(_LISTS - {_FORMAT} - lists.keys())
     if missing:
-        raise InvalidValueError(f"is no snapshot: it has no {missing[0]}; expected a .tar.gz as kdp snapshot writes it")
+        raise InvalidValueError(
+            f"is not a snapshot: it has no {missing[0]}; expected a .tar.gz as kdp snapshot writes it"
+        )
 
 
 def _safe_path(name: str) -> str:
@@ -253,7 +257,7 @@ def _check_tree(snapshot: Snapshot) -> None:
         above = path if path in snapshot.directories else posixpath.dirname(path)
         while above not in directories:
             if above in leaves:
-                raise InvalidValueError(f"{path} lies below {above}, which is no directory; it is not unpacked")
+                raise InvalidValueError(f"{path} lies below {above}, which is not a directory; it is not unpacked")
             directories.add(above)
             above = posixpath.dirname(above)
 

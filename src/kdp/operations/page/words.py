@@ -21,7 +21,7 @@ RESOURCES: Final = {
     "registering": "Registering with the kubelet",
     "awaiting stream": "Registered, the kubelet has not asked for the devices yet",
     "connected": "Registered, the kubelet follows the devices",
-    "lost": "The kubelet follows the devices no longer",
+    "lost": "The kubelet no longer follows the devices",
     "stopped": "Stopped",
     "no hardware": "This node has no such hardware",
     "registered": "Registered, the devices are not published yet",

@@ -173,7 +173,7 @@ class Instance(abc.ABC):
 
     def returned(self) -> list[tuple[str, ...]]:
         """Return which devices it was told of that pods have given back, one entry each time."""
-        raise NotApplicable("what this plugin is told of pods that are gone is not seen by a kubelet")
+        raise NotApplicable("a kubelet cannot see what this plugin does when a pod is gone")
 
     async def fail_saying(self, device: str, message: str) -> None:
         """Make a device fail with this reason."""

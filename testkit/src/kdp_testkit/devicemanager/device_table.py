@@ -144,7 +144,7 @@ class DeviceTable:
     def health(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
         """Return what the pod's status says: main container -> resource -> device id -> Healthy or Unhealthy.
 
-        A device that is not listed any more, or not yet, counts as healthy (contract section 9).
+        A device that is no longer listed, or not yet, counts as healthy (contract section 9).
         """
         found: dict[str, dict[str, dict[str, str]]] = {}
         for container in pod.containers:

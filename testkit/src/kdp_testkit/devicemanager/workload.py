@@ -265,9 +265,7 @@ class Workload:
     async def readmit(self, life: KubeletProcess) -> dict[str, AdmittedPod | AdmissionError]:
         """Admit all known pods again; see `SimulatedKubelet.readmit`."""
         if self.sources_ready:
-            raise ScenarioError(
-                "the kubelet has heard from the API server already; only a restart brings the pods again"
-            )
+            raise ScenarioError("the kubelet already has the pods of the API server; only a restart brings them again")
         outcome: dict[str, AdmittedPod | AdmissionError] = {}
         for uid, bound in list(self._bound.items()):
             if bound.admitted_in == self._lives:
@@ -284,7 +282,7 @@ class Workload:
         bound = self._find(pod)
         if bound.admitted_in != self._lives:
             raise ScenarioError(
-                f"the kubelet has not heard of pod {bound.pod.name!r} since its start, so it starts none of its "
+                f"the kubelet has not received pod {bound.pod.name!r} since its start, so it starts none of its "
                 f"containers: admit it, or readmit all"
             )
         for candidate in bound.pod.in_order:

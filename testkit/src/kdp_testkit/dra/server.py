@@ -88,7 +88,7 @@ class SimulatedApiServer(AsyncContextManagerMixin):
         return answer.body
 
     def collect_garbage(self) -> None:
-        """Delete what belongs to a Node that is not there any more; a cluster's controller does so in a while."""
+        """Delete what belongs to a Node that is gone; a cluster's controller does so in a while."""
         self.api.collect_garbage()
         self._wake()
 

@@ -34,8 +34,8 @@ class CallFaults(FaultGroup):
 
         On a node: a list that is outdated by one change. Kinds for which the list has no device are left out.
 
-        A good plugin refuses unknown and unhealthy ids in a sentence for the pod's author, and treats a repeated id
-        as named once.
+        A good plugin refuses unknown and unhealthy ids in a sentence that the user understands, and treats a repeated
+        id as named once.
         """
         connection = self._process.client(resource).connection
         listed = self._kubelet.devices(resource).values()

@@ -124,7 +124,7 @@ class PodResourcesFaults(FaultGroup):
         """
         path = self._kubelet.paths.pod_resources_socket
         if not path.is_socket():
-            raise ScenarioError(f"{path} is no socket, so it cannot be made again")
+            raise ScenarioError(f"{path} is not a socket, so it cannot be made again")
         twin = path.with_name(".kubelet.sock.twin")
         os.link(path, twin)
         path.unlink()

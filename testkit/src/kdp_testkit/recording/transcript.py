@@ -105,7 +105,7 @@ def encode(method: str, content: Mapping[str, Any], *, answer: bool) -> bytes:
     if "bytes" in content:
         return base64.b64decode(content["bytes"], validate=True)
     if method not in _MESSAGES:
-        raise ValueError(f"{method} is no method that could be encoded")
+        raise ValueError(f"{method} is not a method that could be encoded")
     try:
         return _from_json(_MESSAGES[method][answer](), content.get("message", {})).SerializeToString()
     except (AttributeError, TypeError) as error:
@@ -392,7 +392,7 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         is_ours = False
     if not is_ours:
-        raise RecordingError(f"{path} is no recording: its first line does not say {FORMAT!r}")
+        raise RecordingError(f"{path} is not a recording: its first line does not say {FORMAT!r}")
     if header.get("version") != VERSION:
         raise RecordingError(
             f"{path} is a recording of version {repr(header.get('version'))[:40]}; this kdp reads version {VERSION}"
@@ -438,7 +438,7 @@ def _checked(fields: Any) -> dict[str, Any]:
 def _entry(line: int, fields: dict[str, Any], calls: dict[int, Entry]) -> Entry:
     what = fields["what"]
     if what not in _KINDS:
-        raise ValueError(f"it says {what!r}, which nobody knows")
+        raise ValueError(f"it has the unknown kind {what!r}")
     entry = Entry(line=line, time=float(fields["t"]), what=what)
     if what in ("kubelet", "plugin"):
         return attrs.evolve(entry, state=str(fields["state"]))

@@ -41,7 +41,7 @@ def test_a_difference_must_last() -> None:
     difference = detector.compare(ALL, NONE, 5.0 + PACE.lasting)
     assert difference == Difference(missing=ALL, phantom=NONE, seconds=PACE.lasting)
     assert str(difference) == (
-        "the kubelet takes 3 devices (w0, ...) for unhealthy or absent although kdp reported otherwise, for 30 s"
+        "the kubelet treats 3 devices (w0, ...) as unhealthy or absent although kdp reported otherwise, for 30 s"
     )
 
 

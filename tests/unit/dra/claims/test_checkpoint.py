@@ -147,7 +147,7 @@ def test_a_disk_that_is_full_leaves_the_old_record(tmp_path: Path, monkeypatch: 
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        with pytest.raises(CheckpointError, match=r"cannot be written: No space left on device; what claims have must"):
+        with pytest.raises(CheckpointError, match=r"cannot be written: No space left on device; kdp must keep there"):
             store.write(record(is_complete=False))
     assert store.read(claim().uid) == record()
     assert [path.name for path in tmp_path.iterdir()] == [f"{claim().uid}.json"], "no draft is left"

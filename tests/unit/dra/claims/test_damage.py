@@ -108,7 +108,7 @@ async def test_a_claim_of_which_nothing_is_known_leaves_nothing(world: World, ca
     DAMAGES["cut"](world.cdi.file("widget.example.com/claim", claim(0).uid))
     assert await unprepared(world, 0) == ""
     assert world.files == []
-    assert "what it had is not known: released() was not called for it" in caplog.text
+    assert "its devices are unknown, so released() was not called" in caplog.text
     caplog.clear()
     assert await unprepared(world, 0) == "", "now it is one that was never prepared"
     assert not caplog.records

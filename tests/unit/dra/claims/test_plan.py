@@ -95,10 +95,7 @@ def test_shares_and_amounts() -> None:
         (None, "claim default/claim-0: is not allocated; the scheduler must do it first"),
         (
             [result("w0", pool="node1")],
-            (
-                "device w0 of pool node1: is not there any more; widget.example.com on this node has 6 devices in "
-                "pool node0"
-            ),
+            ("device w0 of pool node1: is gone; widget.example.com on this node has 6 devices in pool node0"),
         ),
         ([result("sick")], "device sick: is unhealthy: it smokes"),
         (

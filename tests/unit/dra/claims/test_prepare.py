@@ -79,10 +79,7 @@ async def test_one_bad_claim_leaves_the_others_alone(world: World) -> None:
     errors = {number: outcomes[claim(number).uid].error for number in range(4)}
     assert errors == {
         0: "",
-        1: (
-            "device gone of pool node0: is not there any more; widget.example.com on this node has 4 devices in "
-            "pool node0"
-        ),
+        1: ("device gone of pool node0: is gone; widget.example.com on this node has 4 devices in pool node0"),
         2: "claim default/claim-2: is not allocated; the scheduler must do it first",
         3: 'resourceclaims "claim-3" not found',
     }

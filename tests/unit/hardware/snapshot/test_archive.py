@@ -133,13 +133,13 @@ def test_what_is_no_snapshot(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none") == "cannot be read (No such file or directory)"
     assert refusal(tmp_path) == "cannot be read (Is a directory)"
     (tmp_path / "text").write_text("hello")
-    assert refusal(tmp_path / "text").startswith("is no snapshot; expected a .tar.gz")
+    assert refusal(tmp_path / "text").startswith("is not a snapshot; expected a .tar.gz")
     (tmp_path / "gz").write_bytes(gzip.compress(b"hello"))
-    assert refusal(tmp_path / "gz").startswith("is no snapshot, or is damaged; expected a .tar.gz")
+    assert refusal(tmp_path / "gz").startswith("is not a snapshot, or is damaged; expected a .tar.gz")
     (tmp_path / "zeros").write_bytes(gzip.compress(b"\0" * 10240))
-    assert refusal(tmp_path / "zeros").startswith("is no snapshot: it has no DEVNODES")
+    assert refusal(tmp_path / "zeros").startswith("is not a snapshot: it has no DEVNODES")
     lists = {name: text for name, text in LISTS.items() if name != "UNREADABLE"}
-    assert refusal(archive(tmp_path / "lacks", lists)).startswith("is no snapshot: it has no UNREADABLE; expected")
+    assert refusal(archive(tmp_path / "lacks", lists)).startswith("is not a snapshot: it has no UNREADABLE; expected")
 
 
 def test_a_cut_or_damaged_one_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_newer_format_says_what_to_do(tmp_path: Path) -> None:
     newer = archive(tmp_path / "s.tar.gz", {"FORMAT": "kdp-snapshot 2\n", **LISTS})
     assert refusal(newer) == "is of format 2, and this kdp reads format 1; install a newer kdp-sdk"
     other = archive(tmp_path / "s.tar.gz", {"FORMAT": "other\n", **LISTS})
-    assert refusal(other).startswith("is no snapshot: its FORMAT says 'other'")
+    assert refusal(other).startswith("is not a snapshot: its FORMAT says 'other'")
     assert snapshots.read(archive(tmp_path / "s.tar.gz", {"FORMAT": "kdp-snapshot 1 more\n", **LISTS})).kernel
 
 
@@ -170,8 +170,8 @@ def test_a_newer_format_says_what_to_do(tmp_path: Path) -> None:
         (member("sys/../../x"), "leads out of the archive"),
         (member("sys/l", tarfile.SYMTYPE, "/etc/passwd"), "only relative links may be in a snapshot"),
         (member("sys/l", tarfile.SYMTYPE, "../../x"), "out of the archive"),
-        (member("sys/l", tarfile.LNKTYPE, "KERNEL"), "neither file, directory nor link"),
-        (member("dev/x", tarfile.CHRTYPE), "neither file, directory nor link"),
+        (member("sys/l", tarfile.LNKTYPE, "KERNEL"), "is not a file, a directory, or a link"),
+        (member("dev/x", tarfile.CHRTYPE), "is not a file, a directory, or a link"),
     ],
 )
 def test_what_could_harm_is_refused(bad: tarfile.TarInfo, reason: str, tmp_path: Path) -> None:

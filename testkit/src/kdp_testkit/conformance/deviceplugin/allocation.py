@@ -57,10 +57,10 @@ async def _still_works(scene: PluginScene, after: str, streams: int = 1) -> None
 
 @CHECKS.add(
     33,
-    "Allocate of one device is answered well",
+    "Allocate of one device gets a valid reply",
     expected="exactly one container response within 1 s, absolute paths, permissions of r, w, m",
-    rule="section 6.4: nothing is validated by the kubelet; empty permissions mean no access, and a missing response "
-    "fails the pod and keeps the devices booked (section 6.3)",
+    rule="section 6.4: the kubelet validates nothing; empty permissions mean no access; a missing response fails "
+    "the pod and keeps its devices allocated (section 6.3)",
     cure="answer each container request with one response; absolute paths, permissions such as 'rw'",
 )
 async def _one_device(case: Case) -> str:
@@ -98,9 +98,9 @@ async def _any_order(case: Case) -> str:
     "a device may be allocated again without being freed",
     expected="Allocate of the same id twice: both succeed",
     rule=(
-        "section 6.2: devices of init containers come again for later containers; section 6.5: there is no deallocation"
+        "section 6.2: later containers get the devices of init containers again; section 6.5: there is no deallocation"
     ),
-    cure="keep no book of what is in use: the kubelet does; make Allocate idempotent",
+    cure="do not track what is in use, because the kubelet does; make Allocate idempotent",
 )
 async def _again(case: Case) -> str:
     async with case.with_device() as (scene, device):
@@ -137,9 +137,9 @@ async def _sidecar(case: Case) -> str:
     expected=(
         "Allocate of an id that is not listed: a gRPC error; the process, the stream and the next Allocate are fine"
     ),
-    rule="section 6.3: any gRPC error fails this pod with its text; an answer for a device that is not there starts a "
+    rule="section 6.3: any gRPC error fails this pod with its text; a reply for a missing device starts a "
     "container without it",
-    cure="look every id up, and refuse with INVALID_ARGUMENT and a sentence for the pod's author",
+    cure="look up every id, and refuse with INVALID_ARGUMENT and a sentence that the user understands",
 )
 async def _unknown_id(case: Case) -> str:
     async with case.connected() as scene:
@@ -152,14 +152,14 @@ async def _unknown_id(case: Case) -> str:
 @CHECKS.add(
     38,
     "an unhealthy device is refused",
-    expected="Allocate of a device that has just failed: a gRPC error, and the list has told it",
-    rule="section 6.2: the kubelet chooses of the last list, which a fault may have overtaken",
+    expected="Allocate of a device that has just failed returns a gRPC error, and the list shows the device Unhealthy",
+    rule="section 6.2: the kubelet chooses from its last list, which may be older than the fault",
     cure="check the device's health in Allocate, and refuse with a sentence",
     levers=("fail", "heal"),
 )
 async def _unhealthy_id(case: Case) -> str:
     async with case.with_device() as (scene, device), failed_device(scene, device):
-        await scene.until_not_healthy(device, f"the list never told that {device} failed")
+        await scene.until_not_healthy(device, f"the list never showed that {device} failed")
         refused = await _refusal(scene, [device])
         scene.require(refused is not None, f"Allocate of the failed device {device} succeeded")
         await _still_works(scene, "the failed device")
@@ -193,7 +193,7 @@ async def _two_requests(case: Case) -> str:
     40,
     "an empty Allocate is answered properly",
     expected="no container requests, or one without ids: a well-formed reply or INVALID_ARGUMENT; nothing crashes",
-    rule="section 6.3: what is not foreseen must not end the process",
+    rule="section 6.3: an unexpected request must not end the process",
     cure="answer an empty request with an empty response or INVALID_ARGUMENT",
 )
 async def _empty(case: Case) -> str:
@@ -217,9 +217,9 @@ async def _empty(case: Case) -> str:
 @CHECKS.add(
     41,
     "parallel Allocates do not mix",
-    expected="50 at once: all answered, each with what its device gets alone",
+    expected="50 Allocates at once: each gets the reply that its device gets alone",
     rule="section 6.1: kubelets allocate one after another, but pod workers can overlap with them",
-    cure="keep no state between the requests that another one could see",
+    cure="share no state between requests",
 )
 async def _parallel(case: Case) -> str:
     async with case.connected() as scene:
@@ -250,8 +250,8 @@ async def _parallel(case: Case) -> str:
         "the backend hangs: DEADLINE_EXCEEDED or ABORTED after the plugin's own deadline; other calls and the "
         "list go on"
     ),
-    rule="section 6.1: the kubelet has no deadline, admits no pod meanwhile, and counts as dead after 5 minutes",
-    cure="give your own work a deadline of 20 to 30 s, and answer with an error then",
+    rule="section 6.1: the kubelet sets no deadline, admits no pod while it waits, and counts as dead after 5 minutes",
+    cure="give your own work a deadline of 20 to 30 s, and then answer with an error",
 )
 async def _hanging(case: Case) -> str:
     async with case.with_device(Staging(allocate="hangs")) as (scene, device):
@@ -283,10 +283,10 @@ async def _hanging(case: Case) -> str:
 
 @CHECKS.add(
     43,
-    "an exception in Allocate stays inside",
-    expected="the backend raises: INTERNAL with a short text, no traceback, nothing of the exception's own text; the "
-    "stream lives",
-    rule="section 6.3: the text of the error is shown to the pod's author; section 0.1: keep it far below 8 KiB",
+    "an exception in Allocate becomes one short error",
+    expected="the backend raises: the error is INTERNAL and short, without a traceback and without the exception's "
+    "own text; the stream stays open",
+    rule="section 6.3: the user sees the text of the error; section 0.1: keep it far below 8 KiB",
     cure="catch everything in Allocate, log it, and answer with one sentence",
 )
 async def _raising(case: Case) -> str:
@@ -295,9 +295,7 @@ async def _raising(case: Case) -> str:
         if refused is None:
             raise scene.failed("Allocate succeeded although the backend raised")
         scene.require(refused.code == "INTERNAL", f"the code was {refused.code}: {refused.detail}")
-        scene.require(
-            SECRET not in refused.detail, f"the pod's author reads the exception's own text: {refused.detail}"
-        )
+        scene.require(SECRET not in refused.detail, f"the user sees the exception's own text: {refused.detail}")
         traced = "Traceback" in refused.detail or 'File "' in refused.detail
         scene.require(not traced and len(refused.detail) <= 1024, f"the text is a traceback: {refused.detail[:200]}")
         scene.instance.release()
@@ -307,9 +305,9 @@ async def _raising(case: Case) -> str:
 
 @CHECKS.add(
     44,
-    "a cancelled Allocate is given up",
+    "a cancelled Allocate stops its work",
     expected="the kubelet cancels the call: the backend's work is cancelled, the next Allocate is fine",
-    rule="section 6.1: a kubelet that ends cancels the call and forgets its choice; another set may be asked for next",
+    rule="section 6.1: a kubelet that ends cancels the call and forgets its choice; next it may ask for other devices",
     cure="stop the work when the call's context is cancelled, and keep no half-made state",
 )
 async def _cancelled(case: Case) -> str:
@@ -338,32 +336,32 @@ async def _all_replies(scene: PluginScene, most: int = 16) -> list[ContainerRepl
     "what Allocate made survives the plugin's restart",
     expected="after the plugin has ended, and after it has started again, everything that the reply names exists",
     rule="section 6.1: Allocate is not called again when a container or the plugin restarts: the old reply is used",
-    cure="remove nothing at the end of the process that a reply has named: mount sources, CDI specs, device nodes",
+    cure="when the process ends, keep everything that a reply has named: mount sources, CDI specs, device nodes",
 )
 async def _survives_restart(case: Case) -> str:
     async with case.connected() as scene:
         scene.some(1)
         replies = await _all_replies(scene)
         missing = missing_artefacts(replies, case.cdi_dirs, case.subject.node_root)
-        scene.require(not missing, f"the reply names what does not exist: {ids(missing)}")
+        scene.require(not missing, f"the reply names missing things: {ids(missing)}")
         await scene.stop(scene.instance)
         missing = missing_artefacts(replies, case.cdi_dirs, case.subject.node_root)
-        scene.require(not missing, f"with the plugin's end this was gone: {ids(missing)}")
+        scene.require(not missing, f"after the plugin ended, these were gone: {ids(missing)}")
         known = len(scene.lists)
         await scene.start()
         await scene.connected(lists=known)
         missing = missing_artefacts(replies, case.cdi_dirs, case.subject.node_root)
-        scene.require(not missing, f"with the plugin's new start this was gone: {ids(missing)}")
+        scene.require(not missing, f"after the plugin started again, these were gone: {ids(missing)}")
     return f"{named(replies)}, all there before, between and after"
 
 
 @CHECKS.add(
     46,
-    "after a reboot everything is there before Register",
-    expected="the node restarts with a pod on it: what its reply names exists when the plugin registers, and the pod "
-    "is admitted with the old reply",
-    rule="section 4.6: after a reboot the cached reply is used without any Allocate, so what lay in tmpfs must be made "
-    "again at the plugin's start",
+    "after a reboot everything exists before Register",
+    expected="a node with a pod restarts: everything in the pod's reply exists before the plugin registers, and the "
+    "pod is admitted with the old reply",
+    rule="section 4.6: after a reboot the kubelet uses the cached reply without Allocate, so the plugin must make its "
+    "files in tmpfs again when it starts",
     cure="make device nodes, mount sources and CDI specs at the start, before you register",
     routes=KUBELET_SOCK,
 )
@@ -387,7 +385,7 @@ async def _reboot(case: Case) -> str:
         await scene.kubelet.restart(reboot=True)
         await scene.start()
         await scene.connected(lists=known)
-        scene.require(not missing, f"at Register this did not exist: {ids(missing)}")
+        scene.require(not missing, f"at Register these did not exist: {ids(missing)}")
         [outcome] = (await scene.kubelet.readmit()).values()
         if not isinstance(outcome, AdmittedPod):
             raise scene.failed(f"after the reboot the pod was refused: {outcome}")

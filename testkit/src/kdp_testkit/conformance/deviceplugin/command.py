@@ -63,5 +63,5 @@ def _reason(staging: Staging) -> str:
     if staging.without_inotify:
         return "the kit cannot take inotify from a foreign program"
     if staging.asks_often:
-        return "what a program is told of pods that are gone is not seen by a kubelet"
+        return "a kubelet cannot see what a program does when a pod is gone"
     return "the kit cannot choose the devices of a foreign program"

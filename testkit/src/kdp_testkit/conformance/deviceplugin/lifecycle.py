@@ -35,10 +35,10 @@ CHECKS: Checks[Case] = Checks()
 
 @CHECKS.add(
     57,
-    "SIGTERM ends the plugin in good order",
+    "SIGTERM ends the plugin cleanly",
     expected="within 2 s, exit code 0, its socket is gone, no list is sent",
     rule="section 11: an empty or unhealthy last list would take devices from another instance; a leftover socket is "
-    "dialed by nobody but costs the next start",
+    "useless and costs time at the next start",
     cure="on SIGTERM end the streams, then the server, unlink your own socket, exit 0",
 )
 async def _sigterm(case: Case) -> str:
@@ -53,7 +53,7 @@ async def _sigterm(case: Case) -> str:
             lambda: not scene.kubelet.streams(scene.resource), case.limit(0.5), "the kubelet still has a stream"
         )
         sent = scene.lists[known:]
-        scene.require(not sent, f"on its way out it sent a list with {sent[0].healthy if sent else 0} healthy devices")
+        scene.require(not sent, f"before its end it sent a list with {sent[0].healthy if sent else 0} healthy devices")
     exit_code = "" if code is None else f", exit code {code}"
     return f"ended after {ending.seconds:.2f} s{exit_code}, no socket left, no list sent"
 
@@ -113,9 +113,10 @@ async def _slow_allocate(case: Case) -> AsyncGenerator[PluginScene]:
 
 @CHECKS.add(
     59,
-    "a killed plugin starts again beside its own remains",
-    expected="killed, its dead socket left behind: it starts, registers under another name, removes no foreign socket",
-    rule="section 2.5: a path that was used once may be poisoned on 1.37; section 11: clean only names of your own "
+    "a killed plugin starts again although its old socket is left",
+    expected="after SIGKILL its dead socket is left: it starts, registers under another name, and removes no other "
+    "plugin's socket",
+    rule="section 2.5: kubelet 1.37 may refuse a path that was used before; section 11: remove only your own sockets "
     "that refuse connections",
     cure="make socket names unique for each process, and at the start remove only dead ones with your own prefix",
 )
@@ -183,7 +184,7 @@ def _opened(scene: PluginScene) -> list[events.StreamOpened]:
 
 @CHECKS.add(
     60,
-    "an old instance leaves a new one alone",
+    "the end of an old instance does not disturb a new one",
     expected="two instances overlap on a kubelet 1.37, the old one ends: the new one's stream and socket are untouched",
     rule="section 11: with unique socket names per instance an update without a gap is safe on 1.37",
     cure="unlink only the socket that is still yours; send no last list; use names that no other process uses",
@@ -218,9 +219,9 @@ async def _overlap(case: Case) -> str:
 
 @CHECKS.add(
     61,
-    "a new instance comes back when an old one's end takes its stream",
-    expected="two instances overlap on a kubelet up to 1.36, the old one ends and the kubelet closes the newer stream: "
-    "registered again within 1 s",
+    "a new instance registers again if the old one's end closes its stream",
+    expected="two instances overlap on a kubelet up to 1.36: the old one ends, the kubelet closes the newer stream, "
+    "and the new one registers again within 1 s",
     rule=(
         "section 2.5: up to 1.36 the end of the old stream closes the client that is on record, which is the new "
         "one (#121994)"
@@ -245,7 +246,7 @@ async def _overlap_on_old_kubelets(case: Case) -> str:
         await scene.until(
             lambda: len(scene.healthy) >= min(1, len(case.facts.healthy)), case.limit(0.5), "no device is healthy again"
         )
-    return f"registered again {took * 1000:.0f} ms after its stream was taken (kubelet {profile})"
+    return f"registered again {took * 1000:.0f} ms after its stream was closed (kubelet {profile})"
 
 
 @asynccontextmanager
@@ -312,11 +313,11 @@ async def _failing_second(case: Case) -> str:
 
 @CHECKS.add(
     63,
-    "a second instance that leaves again changes nothing",
+    "a second instance that ends changes nothing",
     expected="a second instance registers and ends: the first one goes on serving, with its devices as before",
-    rule="section 11: when one of several instances leaves, the survivor's list is not asked for again: an empty last "
-    "list of the leaving one stays in force",
-    cure="send no list on the way out",
+    rule="section 11: when one of several instances ends, the kubelet does not ask the other one for its list: "
+    "an empty last list stays in force",
+    cure="send no list at shutdown",
     routes=KUBELET_SOCK,
 )
 async def _second_leaves(case: Case) -> str:
@@ -342,7 +343,7 @@ async def _second_leaves(case: Case) -> str:
 
 @CHECKS.add(
     64,
-    "resources of one process live on their own",
+    "the resources of one process are independent",
     expected="one process, two resources, one stream killed: only that resource registers again",
     rule=(
         "section 2.5: each registration has a connection of its own; section 12 (B5): registering again costs the "
@@ -374,7 +375,7 @@ async def _two_resources(case: Case) -> str:
 
 @CHECKS.add(
     74,
-    "a long life leaks nothing",
+    "a long run leaks nothing",
     expected="100 000 calls over one connection: memory, descriptors and threads stay flat",
     rule="section 2.4: the kubelet keeps one connection for all calls of a registration, for weeks",
     cure="find what each call leaves behind",

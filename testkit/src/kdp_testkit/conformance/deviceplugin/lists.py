@@ -61,7 +61,7 @@ async def vanished_device(scene: PluginScene, device: str) -> AsyncGenerator[Non
     expected="5 minutes without a change: no list, no end of the stream, no Register",
     rule="section 5: the kubelet rebuilds its table and writes its checkpoint to disk for every list; section 11: no "
     "instance may repeat its list periodically",
-    cure="send a list only when something in it differs from the one before",
+    cure="send a list only if it differs from the previous one",
     waits=300.0,
 )
 async def _idle(case: Case) -> str:
@@ -75,7 +75,7 @@ async def _idle(case: Case) -> str:
     6,
     "a device that fails is listed Unhealthy",
     expected="one full list with that device Unhealthy, the others as they were",
-    rule="section 5: health is told by the next whole list; section 9: pods learn of a fault only by that",
+    rule="section 5: the next full list carries health; section 9: a pod's status shows a fault only through it",
     cure="watch the hardware, and send the whole list with the failed device's health 'Unhealthy'",
     levers=("fail", "heal"),
 )
@@ -114,21 +114,21 @@ async def _device_recovers(case: Case) -> str:
             await scene.instance.heal(device)
             await scene.until_listed(device, "Healthy", f"{device} did not become Healthy again")
             took = scene.lists[-1].time - began
-            scene.require(scene.listed == before, "the list is not the one of before the fault")
+            scene.require(scene.listed == before, "the list differs from the one before the fault")
     return f"{device} Healthy again after {took * 1000:.1f} ms"
 
 
 @CHECKS.add(
     8,
     "a burst of changes becomes few lists",
-    expected="1000 changes within a second: the first is told at once, at most 20 lists in that second, the last one "
-    "is the truth",
+    expected="1000 changes within a second: the first is sent at once, at most 20 lists follow in that second, and "
+    "the last one is correct",
     rule=(
-        "section 5: send the first change at once, put together what follows, 50 ms or more apart, and drop what "
-        "is overtaken"
+        "section 5: send the first change at once, combine later changes into lists 50 ms or more apart, and drop "
+        "outdated lists"
     ),
-    cure="if no list came, poll more often than once a second, or watch for events; if too many came, put changes "
-    "together: after a list, wait 50 ms and send only the newest state",
+    cure="if no list came, poll more often than once a second, or watch for events; if too many came, combine "
+    "changes: after a list, wait 50 ms and send only the newest state",
     levers=("fail", "heal"),
     alone=True,
 )
@@ -152,7 +152,7 @@ async def _burst(case: Case) -> str:
             await scene.until(
                 lambda: all(scene.health_of(device) == health for device, health in truth.items()),
                 case.limit(1.0),
-                f"after {flips} changes the last list was not the truth",
+                f"after {flips} changes the last list was wrong",
             )
         finally:
             for device in failed:
@@ -162,14 +162,14 @@ async def _burst(case: Case) -> str:
             f"{flips} changes, and no list within a second: the plugin polls its hardware too seldom to see them",
         )
         first = within[0].time - began
-        scene.require(first <= case.limit(0.1), f"the first change was told only after {first * 1000:.0f} ms")
+        scene.require(first <= case.limit(0.1), f"the first change was sent only after {first * 1000:.0f} ms")
         scene.require(len(within) <= 20, f"{flips} changes became {len(within)} lists within one second")
     return f"{flips} changes became {plural(len(within), 'list')}, the first after {first * 1000:.1f} ms"
 
 
 @CHECKS.add(
     9,
-    "a device that vanishes is not offered any more",
+    "a device that vanishes is no longer offered",
     expected="a list without the id, or with it Unhealthy",
     rule="section 5 and 9: an id that leaves the list leaves the capacity; one that stays must not be Healthy",
     cure="send a list without the device, or keep it as Unhealthy for a while",
@@ -183,7 +183,7 @@ async def _device_vanishes(case: Case) -> str:
             scene.require(
                 others <= scene.listed.keys(), f"with {device} others vanished: {ids(others - scene.listed.keys())}"
             )
-            how = "is not listed any more" if scene.health_of(device) is None else "is listed Unhealthy"
+            how = "is no longer listed" if scene.health_of(device) is None else "is listed Unhealthy"
     return f"{device} {how}"
 
 
@@ -191,7 +191,7 @@ async def _device_vanishes(case: Case) -> str:
     10,
     "a device that vanishes from a running pod stays listed, Unhealthy",
     expected="the id stays in the list with the health Unhealthy",
-    rule="section 9: the kubelet shows a vanished id as Healthy to the pod that holds it, and tells the pod nothing",
+    rule="section 9: the kubelet shows a vanished id as Healthy in the status of the pod that holds it",
     cure="keep the ids of lost devices as Unhealthy while a pod may hold them",
     levers=("vanish",),
 )
@@ -218,8 +218,8 @@ async def _held_device_vanishes(case: Case) -> str:
 @CHECKS.add(
     11,
     "a new device appears without a new registration",
-    expected="a list with one device more, on the same stream",
-    rule="section 5: every message is a full replacement, so devices come and go over a living stream; section 12 "
+    expected="a list with one more device, on the same stream",
+    rule="section 5: every message replaces the whole list, so devices can come and go on an open stream; section 12 "
     "(B5): registering again leaks a connection in the kubelet",
     cure="look for new devices while you run, and send the whole new list on the open stream",
     levers=("add",),
@@ -240,7 +240,7 @@ async def _device_appears(case: Case) -> str:
 
 @CHECKS.add(
     12,
-    "every stream gets every state",
+    "every stream gets every change",
     expected="two ListAndWatch streams on one socket: both get the full list and the change",
     rule="section 2.5: several streams on one server are legal; a queue that they share loses updates",
     cure="give each ListAndWatch call its own place in the history, not a shared queue",
@@ -254,15 +254,15 @@ async def _two_streams(case: Case) -> str:
             first = await _next(scene, stream, limit, "the second stream got no list")
             scene.require({d.id for d in first} == set(scene.listed), "the second stream's first list is not complete")
             async with failed_device(scene, device):
-                await scene.until_listed(device, "Unhealthy", f"the first stream was not told of {device}")
-                news = await _next(scene, stream, limit, f"the second stream was not told of {device}")
+                await scene.until_listed(device, "Unhealthy", f"the first stream did not report {device}")
+                news = await _next(scene, stream, limit, f"the second stream did not report {device}")
                 scene.require(
                     {d.id: d.health for d in news}.get(device) == "Unhealthy",
                     f"the second stream's list does not say that {device} is Unhealthy",
                 )
         finally:
             stream.cancel()
-    return f"both streams were told of {plural(len(first), 'device')} and of {device}'s fault"
+    return f"both streams reported {plural(len(first), 'device')}, and the fault of {device}"
 
 
 async def _next(scene: PluginScene, stream: PluginStream, limit: float, otherwise: str) -> list[ListedDevice]:
@@ -277,9 +277,10 @@ async def _next(scene: PluginScene, stream: PluginStream, limit: float, otherwis
 
 @CHECKS.add(
     13,
-    "a kubelet that does not read costs no memory",
+    "a kubelet that stops reading costs no memory",
     expected=(
-        "nobody reads for 10 000 changes: memory stays bounded, overtaken lists are dropped, the newest one comes after"
+        "the kubelet does not read during 10 000 changes: memory stays bounded, outdated lists are dropped, and the "
+        "newest one arrives afterwards"
     ),
     rule="section 5: only the newest state counts; under flow control a queue of lists would grow without an end",
     cure="keep one pending list for each stream and replace it, instead of queueing every one",
@@ -305,7 +306,7 @@ async def _slow_reader(case: Case) -> str:
             await scene.until(
                 lambda: scene.health_of(device) == "Unhealthy" and len(scene.lists) > known,
                 case.limit(1.0),
-                "the newest state did not come after the reader read on",
+                "the newest state did not arrive after the kubelet read again",
             )
             queued = -1
             until = time.monotonic() + 10
@@ -327,8 +328,8 @@ async def _slow_reader(case: Case) -> str:
     25,
     "noise in the plugin directory is ignored",
     expected="the kubelet writes its checkpoint 100 times a second: no list, no Register, hardly any processor time",
-    rule="section 4.4: the kubelet writes this file after every list, so whoever answers any event with a list or a "
-    "Register keeps himself going for ever",
+    rule="section 4.4: the kubelet writes this file after every list, so a plugin that answers every event with "
+    "a list or a Register never stops",
     cure="filter the events of the directory by name: only kubelet.sock matters",
     alone=True,
 )
@@ -368,7 +369,8 @@ def _share(before: Usage, after: Usage, seconds: float) -> float:
 @CHECKS.add(
     54,
     "a list that is too long is not sent",
-    expected="devices for more than 4 MiB: an error that says so, the list before stays in force, the stream lives",
+    expected="devices for more than 4 MiB: an error that names the limit; the previous list stays in force, and the "
+    "stream stays open",
     rule=(
         "section 5: the kubelet receives 4 194 304 bytes; one byte more ends the stream and all devices turn unhealthy"
     ),
@@ -403,7 +405,7 @@ async def _too_long(case: Case) -> str:
     55,
     "ten thousand devices are listed at once",
     expected="10 000 devices at the start: the first list within 1 s of the stream, memory bounded",
-    rule="section 5: some 25 bytes a device, far below 4 MiB; the node has no devices before the first list",
+    rule="section 5: about 25 bytes for each device, far below 4 MiB; the node has no devices before the first list",
     cure="compute the list before you register, and encode it once",
     alone=True,
 )
@@ -431,13 +433,13 @@ def _own_rss() -> int:
 
 @CHECKS.add(
     56,
-    "NUMA nodes are told as the kubelet needs them",
-    expected="node 0 explicit, -1 never sent, and all devices of a resource with nodes or none",
+    "NUMA nodes are listed as the kubelet needs them",
+    expected="node 0 is explicit, -1 is never sent, and either all devices of a resource have nodes or none",
     rule="section 8: devices without a node never count for a NUMA mask, so a mixed list makes requests unsatisfiable "
     "under strict policies; -1 in sysfs means unknown",
     cure=(
-        "send NUMANode{ID: 0} for node 0, no topology at all for -1, and none for a resource of which one "
-        "device has none"
+        "send NUMANode{ID: 0} for node 0, and no topology for -1; if one device has no node, send none for the "
+        "whole resource"
     ),
 )
 async def _topology(case: Case) -> str:

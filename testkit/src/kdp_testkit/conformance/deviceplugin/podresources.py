@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CHECKS: Checks[Case] = Checks()
 
-_RULE = "section 10: List names who holds what; an id is free only when two lists 30 s apart do not name it"
+_RULE = "section 10: List names which pod holds which device; an id is free only if two lists 30 s apart do not name it"
 
 LISTS = 8
 """Lists within which a wrong conclusion would have been drawn; a right one takes two."""
@@ -36,29 +36,30 @@ async def _lists(scene: PluginScene, more: int = LISTS) -> None:
     """Wait until so many more Lists were answered."""
     wanted = len(_asked(scene)) + more
     await scene.until(
-        lambda: len(_asked(scene)) >= wanted, scene.case.limit(4.0), "the plugin stopped asking who holds what"
+        lambda: len(_asked(scene)) >= wanted,
+        scene.case.limit(4.0),
+        "the plugin stopped asking which pod holds which device",
     )
 
 
 async def _returned(scene: PluginScene) -> None:
-    await scene.until(
-        scene.instance.returned, scene.case.limit(2.0), "nothing was told of the devices of a pod that is gone"
-    )
+    await scene.until(scene.instance.returned, scene.case.limit(2.0), "no release was reported for a pod that is gone")
 
 
 def _held(scene: PluginScene, when: str) -> None:
     returned = scene.instance.returned()
-    scene.require(not returned, f"{when} the devices of a running pod were taken for free: {returned}")
+    scene.require(not returned, f"{when} the devices of a running pod were treated as free: {returned}")
 
 
 @CHECKS.add(
     70,
-    "pod-resources that cannot be had are borne",
+    "a failing pod-resources API does no harm",
     expected=(
-        "throttled, absent, or a reply of 8 MiB: no crash, no device taken for free, growing pauses; then all goes on"
+        "throttled, absent, or a reply of 8 MiB: no crash, no device is treated as free, and the pauses grow; then "
+        "all works again"
     ),
     rule=_RULE,
-    cure="treat every error as 'later', raise the receive limit to 16 MiB, ask at most once a second",
+    cure="after any error ask again later, raise the receive limit to 16 MiB, and ask at most once a second",
     lasts=5.0,
 )
 async def _unavailable(case: Case) -> str:
@@ -72,7 +73,7 @@ async def _unavailable(case: Case) -> str:
             lambda: len(_asked(scene, refused=True)) >= 3, case.limit(6.0), "the plugin did not ask again"
         )
         await _lists(scene, 2)
-        _held(scene, "when the kubelet had no time")
+        _held(scene, "when the kubelet refused calls")
         refusals = _asked(scene, refused=True)
         pauses = [later - earlier for earlier, later in pairwise(refusals) if later - earlier > _AT_ONCE]
         scene.require(pauses and min(pauses) >= _PAUSE, f"it asked again after {_seconds(pauses)} s")
@@ -88,9 +89,7 @@ async def _unavailable(case: Case) -> str:
         _held(scene, "when the API's socket was back")
         await scene.kubelet.delete(pod.pod)
         await _returned(scene)
-    return (
-        f"asked again after {_seconds(pauses)} s, nothing was taken for free, and the pod's end was told after it all"
-    )
+    return f"asked again after {_seconds(pauses)} s, no device was treated as free, and the pod's end was reported"
 
 
 _AT_ONCE = 0.05
@@ -107,9 +106,9 @@ def _seconds(pauses: list[float]) -> str:
 @CHECKS.add(
     71,
     "a device that a pod gave back is released once",
-    expected="the pod is in the list, then missing from two: the backend is told once",
+    expected="the pod is in the list, then missing from two: the backend is called once",
     rule=_RULE,
-    cure="compare two lists 30 s apart, and remember what was told",
+    cure="compare two lists 30 s apart, and remember which releases were reported",
 )
 async def _released(case: Case) -> str:
     case.require_devices()
@@ -123,8 +122,8 @@ async def _released(case: Case) -> str:
         await _returned(scene)
         await _lists(scene)
         returned, wanted = scene.instance.returned(), first.devices(scene.resource)
-        scene.require(returned == [wanted], f"of the end of a pod with {ids(wanted)} was told: {returned}")
-    return f"{ids(wanted)} was told once, in {plural(LISTS, 'further list')} not again"
+        scene.require(returned == [wanted], f"a pod with {ids(wanted)} ended, released were: {returned}")
+    return f"{ids(wanted)} was released once, and not again in {plural(LISTS, 'further list')}"
 
 
 @CHECKS.add(
@@ -143,13 +142,13 @@ async def _twice(case: Case) -> str:
         await _returned(scene)
         returned, wanted = scene.instance.returned(), sorted(pod.devices(scene.resource))
         released = sorted(device for devices in returned for device in devices)
-        scene.require(released == wanted, f"of the end of a pod with {ids(wanted)} was told: {returned}")
-    return f"{ids(wanted)}, each on two nodes, were told once"
+        scene.require(released == wanted, f"a pod with {ids(wanted)} ended, released were: {returned}")
+    return f"{ids(wanted)}, each on two nodes, were released once"
 
 
 @CHECKS.add(
     73,
-    "a kubelet that does not know the devices is told again",
+    "a kubelet that lost the devices gets a new registration",
     expected="GetAllocatableResources lacks healthy ids for 30 s while the stream is open: a new registration",
     rule="section 10: it is the only way to see what the kubelet believes; section 2.5: up to 1.36 it forgets the "
     "devices of a stream that lives when a second instance has registered and left",
@@ -169,7 +168,7 @@ async def _disbelieved(case: Case) -> str:
         took = await scene.until(
             lambda: len(scene.registers) > before,
             case.limit(2.0),
-            "no new Register came although the kubelet takes all devices for unhealthy",
+            "no new Register came although the kubelet treats all devices as unhealthy",
         )
         await scene.connected(lists=known)
     return f"a new Register {took:.1f} s after the kubelet had forgotten the devices (kubelet {profile})"

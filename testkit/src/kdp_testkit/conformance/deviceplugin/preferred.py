@@ -43,9 +43,9 @@ async def _asked(scene: PluginScene, available: list[str], must: list[str], size
 
 @CHECKS.add(
     48,
-    "preferred devices are as many as asked, of those available",
+    "the preferred devices are available, and as many as requested",
     expected="size ids, all of must_include among them, all available, none twice",
-    rule="section 7: the kubelet drops what is unknown or double and fills up and trims at random",
+    rule="section 7: the kubelet drops unknown and repeated ids, then fills up or trims at random",
     cure="return exactly allocation_size different ids of available_deviceIDs, those of must_include first",
 )
 async def _preferred(case: Case) -> str:
@@ -62,9 +62,9 @@ async def _preferred(case: Case) -> str:
 
 @CHECKS.add(
     49,
-    "must_include as many as the size is the answer",
+    "if must_include has the requested size, it is the answer",
     expected="exactly the ids of must_include",
-    rule="section 7: must_include is what is already chosen, and counts in the size",
+    rule="section 7: must_include has the devices that are already chosen, and they count",
     cure="begin the answer with must_include, and stop when there are allocation_size ids",
 )
 async def _only_must(case: Case) -> str:
@@ -79,7 +79,7 @@ async def _only_must(case: Case) -> str:
 @CHECKS.add(
     50,
     "an impossible preference is no error",
-    expected="more asked than available: an empty or partial answer",
+    expected="more requested than available: an empty or partial answer",
     rule="section 7: an error fails the pod and can leave devices booked; an empty answer lets the kubelet choose",
     cure="never return an error from GetPreferredAllocation; return an empty list",
 )
@@ -94,7 +94,7 @@ async def _impossible(case: Case) -> str:
 
 @CHECKS.add(
     51,
-    "GetPreferredAllocation that is not offered does no harm",
+    "a call of GetPreferredAllocation that is not offered does no harm",
     expected="called although the option is false: UNIMPLEMENTED or a valid answer, no crash",
     rule="section 7: options are frozen at registration, so a call can come after they have changed",
     cure="leave the method unimplemented, or answer with an empty list",
@@ -162,7 +162,7 @@ async def _slow_pre_start(case: Case) -> str:
                 took = anyio.current_time() - began
                 if took < seconds - 0.1 and error.detail not in _KUBELETS_OWN:
                     return f"after {took:.2f} of {seconds:g} s: {error}"
-                outcome = f"nothing but the kubelet's own deadline came, after {took:.2f} s: {error}"
+                outcome = f"only the kubelet's own deadline ended the call, after {took:.2f} s: {error}"
             else:
                 raise scene.failed("PreStartContainer succeeded although the backend had not finished")
         raise scene.failed(outcome)

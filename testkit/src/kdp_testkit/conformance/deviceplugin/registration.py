@@ -38,7 +38,7 @@ def _has_registers(scene: PluginScene, count: int) -> bool:
 @CHECKS.add(
     1,
     "the socket answers before Register",
-    expected="at the moment of Register the plugin's socket takes connections; version v1beta1, a bare file name as "
+    expected="at the moment of Register the plugin's socket accepts connections; version v1beta1, a bare file name as "
     "endpoint, a valid resource name",
     rule="section 2.3: bind, listen and serve first, then Register: the kubelet dials within milliseconds; section 2.1 "
     "and 2.2: the endpoint is a file name in the plugin directory, the version is compared as text",
@@ -61,9 +61,9 @@ async def _answers_before_register(case: Case) -> str:
         name = register.endpoint
         scene.require(
             name and "/" not in name and name not in (".", ".."),
-            f"the endpoint was {name!r}, which is no bare file name",
+            f"the endpoint was {name!r}, which is not a bare file name",
         )
-        scene.require(refused is None, f"Register came while {name!r} did not take connections: {refused}")
+        scene.require(refused is None, f"Register came while {name!r} did not accept connections: {refused}")
         scene.require(register.version == "v1beta1", f"the version was {register.version!r}")
         scene.require(
             is_extended_resource(register.resource), f"{register.resource!r} is not a valid extended resource name"
@@ -100,7 +100,7 @@ async def _register_is_awaited(case: Case) -> str:
         await scene.until(lambda: log.of(events.RegisterAnswered), late + case.limit(1.0), "Register was not awaited")
         answer = log.of(events.RegisterAnswered)[0]
         scene.require(answer.error is None, f"Register was given up after {answer.seconds:.1f} s: {answer.error}")
-        scene.require(len(scene.registers) == 1, f"{plural(len(scene.registers), 'Register')} came, one would do")
+        scene.require(len(scene.registers) == 1, f"{plural(len(scene.registers), 'Register')} came, one is enough")
         await scene.connected()
     return f"options after {took * 1000:.0f} ms, Register awaited for {answer.seconds:.1f} s"
 
@@ -132,7 +132,7 @@ async def _same_options(case: Case) -> str:
     "the first list comes at once and is complete",
     expected="within 1 s of the stream: every device, each id once, health Healthy or Unhealthy",
     rule="section 5: each message is the whole list; until the first one the node shows nothing; an id that is listed "
-    "twice can count twice; any health text but 'Healthy' means unhealthy",
+    "twice can count twice; any health text except 'Healthy' means unhealthy",
     cure="know your devices before you register, and send them all as the first message of every stream",
 )
 async def _first_list(case: Case) -> str:
@@ -154,10 +154,10 @@ async def _first_list(case: Case) -> str:
 
 @CHECKS.add(
     26,
-    "a touched kubelet.sock is no reason to register",
+    "a touched kubelet.sock does not cause a registration",
     expected="kubelet.sock is touched and created anew while the stream lives: no Register",
-    rule="section 2.5 and 12 (B3, B8): registering while the own stream lives poisons the socket's path on 1.37 and "
-    "closes the new connection on older kubelets; an open stream is the proof that all is well",
+    rule="section 2.5 and 12 (B3, B8): registering while your stream is open makes 1.37 refuse the path for ever, "
+    "and older kubelets close the new connection; an open stream proves the registration",
     cure="while a ListAndWatch stream is open, ignore everything that happens to kubelet.sock",
     routes=KUBELET_SOCK,
 )
@@ -177,8 +177,8 @@ async def _touched_socket(case: Case) -> str:
     expected="own socket file deleted while the stream lives: the stream is kept; when it ends, Register with a socket "
     "that answers",
     rule=(
-        "section 2.5: never register while the own stream lives; section 12 (B7): the files are wiped at the "
-        "kubelet's start"
+        "section 2.5: never register while your stream is open; section 12 (B7): the kubelet deletes the files "
+        "when it starts"
     ),
     cure="do not react to the file's disappearance; make a new socket with a new name for each registration",
     routes=KUBELET_SOCK,
@@ -201,25 +201,28 @@ async def _refused_for_good(case: Case, text: str, words: str) -> str:
         instance = await scene.start()
         await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
         await scene.until(
-            lambda: words in instance.output(), case.limit(1.0), f"the plugin did not say why it is refused ({words!r})"
+            lambda: words in instance.output(),
+            case.limit(1.0),
+            f"the plugin did not say why it was refused ({words!r})",
         )
-        scene.require(instance.is_ready() is not True, "the plugin calls itself ready although it was refused")
+        scene.require(instance.is_ready() is not True, "the plugin reports ready although it was refused")
         before = len(scene.registers)
         await scene.elapse(span)
         calls = len(scene.registers) - before
-        scene.require(calls <= max(2, 2 * span), f"{calls} Register calls in {span:.1f} s: that is no slow retry")
+        scene.require(calls <= max(2, 2 * span), f"{calls} Register calls in {span:.1f} s: too many for a slow retry")
     return f"{plural(calls, 'more Register')} in {span:.1f} s, the reason said, the process alive"
 
 
 @CHECKS.add(
     28,
-    "an unknown API version is told and borne",
+    "an unsupported API version is reported, and the plugin stays alive",
     expected=(
-        "Register refused because of the API version: the reason is told, the process lives, tries slowly, is not ready"
+        "Register is refused because of the API version: the plugin logs the reason, stays alive, retries slowly, "
+        "and is not ready"
     ),
-    rule="section 2.2: the text about the API version is permanent; waiting does not help, but ending makes it worse "
+    rule="section 2.2: the refusal of the API version is permanent; waiting does not help, but exiting makes it worse "
     "(section 12, B25: CrashLoopBackOff)",
-    cure="tell the text once, keep serving, try again after seconds, never exit",
+    cure="log the text once, keep serving, retry after seconds, and never exit",
     routes=KUBELET_SOCK,
 )
 async def _version_refused(case: Case) -> str:
@@ -228,13 +231,14 @@ async def _version_refused(case: Case) -> str:
 
 @CHECKS.add(
     29,
-    "an invalid name is told and borne",
+    "an invalid name is reported, and the plugin stays alive",
     expected=(
-        "Register refused because of the resource name: the reason is told, the process lives, tries slowly, is "
-        "not ready"
+        "Register is refused because of the resource name: the plugin logs the reason, stays alive, retries slowly, "
+        "and is not ready"
     ),
-    rule="section 2.2: the text about the resource name is permanent; waiting does not help, but ending makes it worse",
-    cure="tell the text once, keep serving, try again after seconds, never exit",
+    rule="section 2.2: the refusal of the resource name is permanent; waiting does not help, but exiting makes it "
+    "worse",
+    cure="log the text once, keep serving, retry after seconds, and never exit",
     routes=KUBELET_SOCK,
 )
 async def _name_refused(case: Case) -> str:
@@ -244,10 +248,10 @@ async def _name_refused(case: Case) -> str:
 @CHECKS.add(
     30,
     "a failed Register is tried again",
-    expected="Register answered with a dial failure, with UNAVAILABLE, not at all: tried again each time with a socket "
-    "that answers, until it succeeds",
-    rule="section 2.2: everything but version and name is worth another try; section 2.5: a retry loop is what the "
-    "kubelet needs, not an end",
+    expected="Register fails with a dial error, fails with UNAVAILABLE, or hangs: the plugin retries each time with a "
+    "socket that answers, until it succeeds",
+    rule="section 2.2: retry after every refusal except those of version and name; section 2.5: the kubelet needs "
+    "a retry, not an exit",
     cure="retry with growing pauses, give each Register a deadline, and keep the server up meanwhile",
     routes=KUBELET_SOCK,
     lasts=16.0,
@@ -299,7 +303,7 @@ async def _another_name(case: Case) -> str:
     32,
     "GetDevicePluginOptions is the same each time",
     expected="two calls, one answer",
-    rule="section 7: options are asked for once in each registration and are frozen until the next",
+    rule="section 7: the kubelet asks for the options once in each registration, and keeps them until the next",
     cure="return constant options",
 )
 async def _options_twice(case: Case) -> str:

@@ -23,8 +23,8 @@ MOST_USED = 0.25
 """The share of a processor above which nobody waits quietly."""
 
 _RULE_RESTART = (
-    "section 4.4: the kubelet wipes all sockets and makes a new kubelet.sock; section 4.6: pods that are admitted "
-    "before the plugin is back fail for good, so the time until it is back is what counts"
+    "section 4.4: the kubelet deletes all sockets and makes a new kubelet.sock; section 4.6: pods that are "
+    "admitted before the plugin is back fail for good, so every millisecond counts"
 )
 
 
@@ -46,7 +46,7 @@ async def _back(scene: PluginScene, known: int, target: float, *, since: float |
     17,
     "a restarted kubelet has its devices back at once",
     expected=(
-        "connections break, sockets are wiped, kubelet.sock is new: Register within 100 ms of listening, the same ids"
+        "connections break, sockets are deleted, kubelet.sock is new: the plugin registers the same ids within 100 ms"
     ),
     rule=_RULE_RESTART,
     cure="watch the plugin directory for kubelet.sock, have the list ready, and register with a new socket at once",
@@ -63,13 +63,13 @@ async def _restart(case: Case) -> str:
         listening = scene.kubelet.events.of(events.KubeletStarted)[-1].time
         names = [register.endpoint for register in scene.registers if register.time >= listening]
         if not scene.kubelet.profile.one_client_per_resource:
-            scene.require(len(set(names)) == len(names), f"one kubelet was told a socket's name twice: {ids(names)}")
+            scene.require(len(set(names)) == len(names), f"one kubelet got the same socket name twice: {ids(names)}")
     return f"Register {took * 1000:.1f} ms after the kubelet listened, {plural(len(before), 'id')} as before"
 
 
 @CHECKS.add(
     18,
-    "a kubelet that is away for a minute is waited for quietly",
+    "the plugin waits quietly for a kubelet that is away for a minute",
     expected="no kubelet.sock for 60 s: hardly any processor time; Register when it appears",
     rule="section 12 (B7): an absent kubelet is a normal state; section 4.4",
     cure="wait for the directory's events and look every few seconds at most; never spin, never exit",
@@ -102,7 +102,8 @@ async def _processor(scene: PluginScene, seconds: float) -> float:
     19,
     "a new kubelet.sock with the old inode is a new kubelet",
     expected="kubelet.sock deleted and made anew with the same inode number: Register",
-    rule="section 4.4: file systems hand out the inode of a deleted file again, so the number is no identity",
+    rule="section 4.4: file systems hand out the inode of a deleted file again, so the number does not identify a "
+    "socket",
     cure="compare device, inode and change time, or better: react to events and to the end of your stream",
     routes=KUBELET_SOCK,
 )
@@ -123,7 +124,7 @@ async def _same_inode(case: Case) -> str:
                     took = await _back(scene, known, 0.1)
                     if _inode(scene) == before:
                         return f"inode {before} again at restart {tries}; Register {took * 1000:.1f} ms after listening"
-    raise NotApplicable("no file system here gave a new socket the inode of the one before")
+    raise NotApplicable("no file system here gave a new socket the inode of the previous one")
 
 
 def _inode(scene: PluginScene) -> int:
@@ -142,10 +143,10 @@ def _reuses_inodes(directory: Path) -> bool:
 
 @CHECKS.add(
     20,
-    "a kubelet that is bound but does not listen yet is borne",
+    "the plugin waits for a kubelet that is bound but does not listen yet",
     expected="200 ms between bind and listen, connecting is refused: Register when it listens",
     rule="section 4.4: between bind and listen connecting is refused for a moment",
-    cure="take ECONNREFUSED for 'not yet' and try again within milliseconds",
+    cure="treat ECONNREFUSED as 'not yet', and try again within milliseconds",
     routes=KUBELET_SOCK,
 )
 async def _late_listen(case: Case) -> str:
@@ -164,7 +165,7 @@ async def _started_without(case: Case, what: str) -> str:
             scene.kubelet.faults.socket_dead()
         instance = await scene.start()
         await scene.quiet(span, events.RegisterReceived)
-        scene.require(instance.is_ready() is not True, "the plugin calls itself ready without a kubelet")
+        scene.require(instance.is_ready() is not True, "the plugin reports ready without a kubelet")
         await scene.kubelet.start()
         took = await scene.until(lambda: scene.registers, case.limit(1.0), "no Register came when the kubelet appeared")
         await scene.connected()
@@ -173,11 +174,12 @@ async def _started_without(case: Case, what: str) -> str:
 
 @CHECKS.add(
     21,
-    "a dead kubelet.sock is waited on",
+    "the plugin waits if kubelet.sock is dead",
     expected="kubelet.sock refuses connections when the plugin starts: it waits, is not ready, does not exit, and "
     "registers when a kubelet listens",
-    rule="section 4.3: a kubelet that ends leaves its socket behind, so a file is no kubelet; section 12 (B7, B25)",
-    cure="serve, wait for a kubelet.sock that takes connections, and never exit because there is none",
+    rule="section 4.3: a kubelet that ends leaves its socket behind, so the file does not prove a kubelet; section "
+    "12 (B7, B25)",
+    cure="serve, wait for a kubelet.sock that accepts connections, and never exit because there is none",
     routes=KUBELET_SOCK,
 )
 async def _dead_socket(case: Case) -> str:
@@ -186,7 +188,7 @@ async def _dead_socket(case: Case) -> str:
 
 @CHECKS.add(
     22,
-    "a missing kubelet.sock is waited for",
+    "the plugin waits if kubelet.sock is missing",
     expected="no kubelet.sock when the plugin starts: it waits, and registers when it is created",
     rule="section 4.1: kubelet.sock appears late in a kubelet's start; section 12 (B7, B25)",
     cure="watch the directory for kubelet.sock, and never exit because there is none",
@@ -198,10 +200,10 @@ async def _no_socket(case: Case) -> str:
 
 @CHECKS.add(
     23,
-    "a kubelet is found also without events",
-    expected="directory events refused or lost: the new kubelet is found by looking, within 2 s",
+    "the plugin finds a kubelet without directory events",
+    expected="directory events are refused or lost: the plugin finds the new kubelet by polling, within 2 s",
     rule="section 12 (B9): events get lost (queue overflow, limits of the user, odd file systems)",
-    cure="look at kubelet.sock every second where watching is refused, and after an overflow",
+    cure="poll kubelet.sock every second if watching is refused, and after an overflow",
     routes=KUBELET_SOCK,
     alone=True,
 )
@@ -243,13 +245,13 @@ def _flood(directory: Path, queue: int) -> None:
 
 @CHECKS.add(
     24,
-    "a plugin directory that is replaced is survived or told",
+    "the plugin registers in a replaced plugin directory, or exits",
     expected=(
         "the directory removed and made again: the plugin registers in the new one, or ends with an exit code of "
         "its own"
     ),
-    rule="section 4.4: a mount goes on pointing at the deleted directory, where no event comes and no kubelet will be; "
-    "then only a new container helps",
+    rule="section 4.4: a mount keeps pointing at the deleted directory, where no event and no kubelet ever comes; "
+    "only a new container helps",
     cure="compare the directory with the one that you watch; where its link count is 0, exit with a non-zero code",
     routes=KUBELET_SOCK,
 )
@@ -269,5 +271,5 @@ async def _replaced_directory(case: Case) -> str:
         if instance.ending is None:
             return f"registered in the new directory after {took:.2f} s"
         code = instance.ending.code
-        scene.require(code is None or code > 0, f"the plugin {instance.ending}: a supervisor takes that for a wish")
+        scene.require(code is None or code > 0, f"the plugin {instance.ending}: a supervisor sees a normal end")
     return f"ended with exit code {code} after {took:.2f} s"

@@ -182,7 +182,7 @@ class PluginScene(Scene):
         try:
             return self.kubelet.plugin(self.resource)
         except ScenarioError:
-            raise self.failed(f"the kubelet has no connection to {self.resource} any more") from None
+            raise self.failed(f"the kubelet no longer has a connection to {self.resource}") from None
 
     def sockets(self) -> set[str]:
         """Return the plugins' sockets, by name, in the directory of the plugin's route."""

@@ -45,7 +45,7 @@ async def _lost_stream(case: Case) -> str:
     "a stream that never comes leads to a new registration",
     expected="Register answered ok, ListAndWatch never called: a new Register after about 10 s",
     rule=(
-        "section 2.1: Register's success is no proof of a connection, only an open ListAndWatch stream is; "
+        "section 2.1: a successful Register does not prove a connection, but an open ListAndWatch stream does; "
         "section 12 (B6)"
     ),
     cure="after Register wait some 10 s for the stream, then begin anew with a new socket",
@@ -70,7 +70,7 @@ async def _no_stream(case: Case) -> str:
 
 @CHECKS.add(
     16,
-    "streams that end at once are answered with growing pauses",
+    "pauses grow while streams end at once",
     expected="five times Register ok and the stream closed at once: five new registrations, further and further apart",
     rule="section 2.5: on kubelets up to 1.36 a stream that ends shortly after Register is normal; every registration "
     "costs the kubelet a connection, so pause longer each time",

@@ -79,10 +79,10 @@ async def _get_info(case: Case) -> str:
 
 @CHECKS.add(
     66,
-    "a refusal by the plugin watcher is told and answered with a new socket",
-    expected="NotifyRegistrationStatus(false, text): the text is told, the socket is made anew with a pause",
+    "a refusal by the plugin watcher is logged, and leads to a new socket",
+    expected="NotifyRegistrationStatus(false, text): the plugin logs the text, and makes the socket anew after a pause",
     rule="section 3: kubelets before 1.36 never try a socket again; only a new file makes them look; section 12 (B20)",
-    cure="when the status is false, tell the text, unlink the socket and make a new one after a growing pause",
+    cure="when the status is false, log the text, unlink the socket and make a new one after a growing pause",
     routes=WATCHER,
 )
 async def _notified(case: Case) -> str:
@@ -100,17 +100,17 @@ async def _notified(case: Case) -> str:
             lambda: _identities(scene) - before, case.limit(1.5), "the socket was not made anew after the refusal"
         )
         scene.require(
-            "refused by the conformance kit" in instance.output(), "the plugin did not tell why it was refused"
+            "refused by the conformance kit" in instance.output(), "the plugin did not log why it was refused"
         )
-    return f"the text was told, a new socket came {took * 1000:.0f} ms after the refusal"
+    return f"the text was logged, a new socket came {took * 1000:.0f} ms after the refusal"
 
 
 @CHECKS.add(
     67,
-    "a plugin that is found survives the kubelet's restart",
+    "a plugin that the plugin watcher found survives the kubelet's restart",
     expected="the kubelet restarts, deletes nothing in its plugin directory, and looks again: GetInfo is answered, the "
     "stream is back",
-    rule="section 3: at its start the kubelet walks the directory; the files of the plugin watcher are not wiped",
+    rule="section 3: at its start the kubelet walks the directory, and keeps the files of the plugin watcher",
     cure="keep the socket; when the stream ends make it anew, and answer GetInfo at any time",
     routes=WATCHER,
 )

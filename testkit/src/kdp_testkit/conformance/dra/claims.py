@@ -21,7 +21,7 @@ _ONE_ENTRY = "exactly one entry for each claim of the request, keyed by its UID;
 
 @CHECKS.add(
     12,
-    "a claim's device is answered as the kubelet needs it",
+    "the answer for a claim's device is valid",
     expected="one device with the request's name, its pool and name, and CDI ids that can be resolved from disk",
     rule="containers get the CDI ids of the devices that serve their requests",
     cure="write the CDI spec before you answer; copy pool, device and request from the allocation's result",
@@ -31,7 +31,7 @@ async def _one(scene: DraScene) -> str:
     devices = await scene.prepared(claim)
     answered = [(each.requests, each.pool, each.device) for each in devices]
     scene.require(
-        answered == [(("r0",), device["pool"], device["name"])], f"r0 has {device['name']}, answered was {answered}"
+        answered == [(("r0",), device["pool"], device["name"])], f"r0 has {device['name']}, the answer has {answered}"
     )
     scene.require_resolved(devices)
     await scene.unprepared(claim)
@@ -73,7 +73,7 @@ async def _none(scene: DraScene) -> str:
 
 @CHECKS.add(
     15,
-    "the same claim twice has the same answer",
+    "a repeated Prepare has the same answer",
     expected="both answers are the same, and so are the CDI specs",
     rule="a kubelet asks again for what is prepared; up to 1.36 it appends the answer to the old one",
     cure="remember what you answered for a claim's UID, and answer it again without touching the hardware",
@@ -112,7 +112,7 @@ async def _wrong(scene: DraScene) -> str:
     await scene.unprepared(good)
     scene.server.faults.internal_error(method="GET", times=None)
     failing = await scene.claim_quietly(scene.result(device))
-    error = await scene.refused(failing, "a claim that the API server does not tell")
+    error = await scene.refused(failing, "a claim that the API server does not return")
     scene.server.faults.clear()
     await scene.unprepared(gone, replaced, unallocated, failing)
     await scene.require_free(device)
@@ -135,7 +135,7 @@ async def _others(scene: DraScene) -> str:
     devices = await scene.prepared(mixed)
     answered = [each.device for each in devices]
     scene.require(
-        answered == [device["name"]], f"of {device['name']} and another driver's device, answered was {answered}"
+        answered == [device["name"]], f"asked for {device['name']} and another driver's device, got {answered}"
     )
     alone = await scene.claim(foreign)
     devices = await scene.prepared(alone)
@@ -147,7 +147,7 @@ async def _others(scene: DraScene) -> str:
 @CHECKS.add(
     18,
     "a prioritized list's result is answered by the request's own name",
-    expected="of request gpu/large the answer says gpu",
+    expected="the answer names request gpu/large as gpu",
     rule="request_names carry the base name; containers refer to that",
     cure="cut the result's request at the slash",
 )
@@ -222,7 +222,7 @@ async def _admin(scene: DraScene) -> str:
     owner, admin = await scene.claim(scene.result(device)), await scene.claim(scene.result(device, adminAccess=True))
     first = await scene.prepared(owner)
     devices = await scene.prepared(admin)
-    scene.require([each.device for each in devices] == [device["name"]], f"answered was {devices}")
+    scene.require([each.device for each in devices] == [device["name"]], f"the answer has {devices}")
     await scene.unprepared(admin)
     scene.require_resolved(first)
     scene.require(await scene.prepared(owner) == first, "the owner's answer has changed")
@@ -243,7 +243,7 @@ async def _two_requests(scene: DraScene) -> str:
     answered = await scene.prepared(claim)
     given = sorted((each.requests, each.device) for each in answered)
     expected = sorted(((f"r{index}",), each["name"]) for index, each in enumerate(devices))
-    scene.require(given == expected, f"answered was {given}")
+    scene.require(given == expected, f"the answer has {given}")
     scene.require_resolved(answered)
     first, second = (set(each.cdi_ids) for each in answered)
     scene.require(not first & second, f"both requests have {', '.join(sorted(first & second))}")
@@ -256,7 +256,7 @@ async def _two_requests(scene: DraScene) -> str:
     "an Unprepare wins against a Prepare that was cancelled",
     expected="after both the claim is not prepared, and stays so",
     rule="after 45 s the kubelet cancels and may unprepare while the driver is still at work",
-    cure="serialise calls for one claim, and let a Prepare that was cancelled leave nothing behind",
+    cure="serialize calls for one claim, and let a Prepare that was cancelled leave nothing behind",
 )
 async def _overtaken(scene: DraScene) -> str:
     device, claim = await scene.claimed()
@@ -273,7 +273,7 @@ async def _overtaken(scene: DraScene) -> str:
     scene.server.faults.clear()
     await scene.elapse(1.0)
     left = {each for each in scene.specs() if claim.uid in each}
-    scene.require(not left, f"of the unprepared claim there is {', '.join(sorted(left))}")
+    scene.require(not left, f"the unprepared claim left {', '.join(sorted(left))}")
     await scene.require_free(device)
     return "not prepared, and the device is free"
 
@@ -301,7 +301,7 @@ async def _specs_lost(scene: DraScene) -> str:
 
 @CHECKS.add(
     29,
-    "a device that is not there any more is refused by its name",
+    "an error names a device that is gone",
     expected="an error for the claim that names the device",
     rule="a device may vanish between its allocation and Prepare",
     cure="look for the device before you prepare it; name it in the error",
@@ -351,8 +351,8 @@ async def _deleted(scene: DraScene) -> str:
     33,
     "Unprepare twice, also at the same time, succeeds",
     expected="no error in any of three calls",
-    rule="the kubelet retries, and looks for pods that are gone beside",
-    cure="serialise calls for one claim; what is unprepared already is a success",
+    rule="the kubelet retries, and at the same time cleans up after pods that are gone",
+    cure="serialize calls for one claim; what is unprepared already is a success",
 )
 async def _unprepared_twice(scene: DraScene) -> str:
     _, claim = await scene.claimed()
@@ -369,7 +369,7 @@ async def _unprepared_twice(scene: DraScene) -> str:
     "a claim of an extended resource is a claim like any other",
     expected="request container-0-request-0 is prepared and answered by that name",
     rule="the scheduler makes such claims for pods that ask for an extended resource",
-    cure="expect nothing of the names of claims and requests",
+    cure="assume nothing about the names of claims and requests",
 )
 async def _extended(scene: DraScene) -> str:
     [device] = await scene.some()
@@ -391,7 +391,7 @@ async def _unreachable(scene: DraScene) -> str:
     _, claim = await scene.claimed()
     scene.server.faults.slow(60.0)
     began = anyio.current_time()
-    error = await scene.refused(claim, "a claim that the API server does not tell")
+    error = await scene.refused(claim, "a claim that the API server does not return")
     took = anyio.current_time() - began
     scene.server.faults.clear()
     scene.require(took < 10.0, f"the error came after {took:.1f} s: {error}")

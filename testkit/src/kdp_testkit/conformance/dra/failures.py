@@ -16,7 +16,7 @@ CHECKS: Checks[DraScene] = Checks()
 
 @CHECKS.add(
     24,
-    "a Prepare that is given up and asked for again is done once",
+    "a Prepare that the kubelet cancels and repeats is done once",
     expected="the second call joins the first or does it anew, with one result, and the hardware is touched once",
     rule="after 45 s the kubelet gives up, and asks again while the driver may still be at work",
     cure="let one call for a claim be at work at a time, and let the next one find what it did",
@@ -43,7 +43,7 @@ async def _given_up(scene: DraScene) -> str:
         scene.require(after - before == 1, f"the hardware was prepared {after - before} times")
     await scene.unprepared(claim)
     left = {each for each in scene.specs() if claim.uid in each}
-    scene.require(not left, f"of the unprepared claim there is {', '.join(sorted(left))}")
+    scene.require(not left, f"the unprepared claim left {', '.join(sorted(left))}")
     await scene.require_free(device)
     return "one result" if after is None else "one result, hardware touched once"
 
@@ -80,10 +80,10 @@ async def _unwritable(scene: DraScene) -> str:
 
 @CHECKS.add(
     34,
-    "hardware that cannot be given back is tried again",
-    expected="an error while it cannot, the device is kept from others, and a later Unprepare succeeds",
+    "a failed release of hardware is retried",
+    expected="Unprepare fails while the release fails, no other claim gets the device, and a later Unprepare succeeds",
     rule="the kubelet asks again for ever; what the driver forgets is never given back",
-    cure="answer with the error, keep the state, and do it at the next call",
+    cure="answer with the error, keep the state, and release at the next call",
 )
 async def _jammed(scene: DraScene) -> str:
     device, claim, other = await scene.rivals()

@@ -39,7 +39,7 @@ async def _shares(scene: DraScene) -> str:
     claims = [await scene.claim(scene.result(shared[0], shareID=each)) for each in ids]
     answers = [await scene.prepared(each) for each in claims]
     share_ids = [[device.share_id for device in answer] for answer in answers]
-    scene.require(share_ids == [[each] for each in ids], f"the shares are {ids}, answered was {share_ids}")
+    scene.require(share_ids == [[each] for each in ids], f"the shares are {ids}, the answer has {share_ids}")
     scene.require_resolved((*answers[0], *answers[1]))
     first, second = ({each for device in answer for each in device.cdi_ids} for answer in answers)
     scene.require(not first & second, f"both shares have {', '.join(sorted(first & second))}")

@@ -34,7 +34,7 @@ async def _invalid(scene: DraScene) -> str:
     before = await scene.slices()
     await scene.instance.add_invalid_device(True)
     await scene.until(
-        lambda: "attributes" in scene.instance.output(), scene.limit(2.0), "nothing was told of 33 attributes"
+        lambda: "attributes" in scene.instance.output(), scene.limit(2.0), "the driver did not report 33 attributes"
     )
     await scene.elapse(1.0)
     refused = [each for each in scene.writes() if each[1] == 422]
@@ -50,7 +50,7 @@ async def _invalid(scene: DraScene) -> str:
 @CHECKS.add(
     53,
     "a message of health is cut where a character ends",
-    expected="of a reason of 1800 bytes at most 1024 are sent, without half a character",
+    expected="a reason of 1800 bytes is cut to at most 1024 bytes, at the end of a character",
     rule="the kubelet cuts at 1024 bytes, also in the middle of a character",
     cure="cut the message yourself, at the end of a character",
 )
@@ -62,7 +62,7 @@ async def _long_message(scene: DraScene) -> str:
 
     await scene.reported()
     await scene.instance.fail_saying(device["name"], "é" * 900)
-    await scene.until(lambda: reports()[-1].unhealthy, scene.limit(1.0), "the kubelet was not told that it failed")
+    await scene.until(lambda: reports()[-1].unhealthy, scene.limit(1.0), "the kubelet got no report that it failed")
     message = reports()[-1].messages.get(device["name"], "")
     await scene.instance.heal(device["name"])
     scene.require(message, "the report has no message")
@@ -80,9 +80,9 @@ async def _entries(scene: DraScene, claim: ClaimEntry) -> list[Any]:
 
 @CHECKS.add(
     55,
-    "what others say in a claim's status stays, and a missing permission harms no claim",
+    "entries of other drivers in a claim's status stay, and a missing permission harms no claim",
     expected=(
-        "own entries are added beside those of others; when they are refused the claim is prepared, and why is told"
+        "the driver adds its own entries; if the server refuses them, the claim is prepared, and the log says why"
     ),
     rule="status.devices belongs to all drivers of the claim; from 1.36 on it needs verbs of its own",
     cure="read, change your own entries only, write with the resource version; at 403 name the verb and go on",
@@ -103,13 +103,11 @@ async def _status(scene: DraScene) -> str:
             raise NotApplicable("the driver writes no status.devices")
         await scene.elapse(0.05)
     others = [each for each in await _entries(scene, claim) if each["driver"] != scene.driver]
-    scene.require(
-        [each.get("data") for each in others] == [theirs["data"]], f"of another driver's entry there is {others}"
-    )
+    scene.require([each.get("data") for each in others] == [theirs["data"]], f"another driver's entry became {others}")
     scene.server.faults.refused(403, FORBIDDEN, method="PUT", path="/status", times=None)
     second = await scene.claim_quietly(scene.result(devices[1]))
     await scene.prepared(second)
-    await scene.until(lambda: VERB in scene.instance.output(), scene.limit(1.0), "the missing verb is not told")
+    await scene.until(lambda: VERB in scene.instance.output(), scene.limit(1.0), "the missing verb is not named")
     scene.server.faults.clear()
     await scene.unprepared(claim, second)
-    return "the other driver's entry is still there; the missing verb was told"
+    return "the other driver's entry is still there; the missing verb was named"

@@ -63,8 +63,8 @@ def _judge(
 
 @CHECKS.add(
     54,
-    "containers find what devices they have",
-    expected="a file for each request, at the path that the pod's author knows, read-only; gone with the claim",
+    "containers find a description of their devices",
+    expected="each request has a read-only file at a fixed path, which is removed with the claim",
     rule="programs read it at a fixed path, which for a claim of a template has the claim's name in the pod",
     cure="write the file before the CDI spec that mounts it, and remove it at Unprepare",
 )

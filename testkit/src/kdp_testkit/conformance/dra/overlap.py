@@ -49,9 +49,9 @@ async def _overlapping(scene: DraScene) -> tuple[tuple[Instance, str], tuple[Ins
 
 @CHECKS.add(
     9,
-    "two instances work on the same claims, and one goes without harm",
-    expected="each knows what the other has prepared, they never give one device twice, and sockets and slices stay",
-    rule="in an update with maxSurge two pods are there, and the kubelet may call either of them",
+    "two instances serve the same claims, and one of them ends without harm",
+    expected="each sees what the other has prepared, no device is given twice, and sockets and slices stay",
+    rule="an update with maxSurge runs two pods, and the kubelet may call either of them",
     cure="keep the state in files, take a lock of the whole node for each call, name sockets by the pod's UID",
 )
 async def _overlap(scene: DraScene) -> str:
@@ -97,10 +97,10 @@ async def _overlap(scene: DraScene) -> str:
 
 @CHECKS.add(
     10,
-    "a lock of a killed instance locks nobody out",
+    "the lock of a killed instance does not block the other one",
     expected="when an instance is killed in a call, the other one's next call goes on at once",
     rule="only the kernel gives back what a killed process held",
-    cure="lock with fcntl or flock on an open file; never by a file that is there or not",
+    cure="lock with fcntl or flock on an open file, never by the existence of a file",
 )
 async def _killed_holder(scene: DraScene) -> str:
     [device] = await scene.some()

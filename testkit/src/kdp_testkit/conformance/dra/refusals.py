@@ -38,7 +38,7 @@ async def _settled(scene: DraScene, devices: list[Any], otherwise: str) -> float
     38,
     "a node without devices has an empty pool",
     expected="when all devices vanish the pool is complete and empty, and not gone",
-    rule="an empty pool says that the driver lives and has nothing; no pool says nothing",
+    rule="an empty pool shows a running driver without devices; a missing pool shows nothing",
     cure="publish one slice without devices, with resourceSliceCount 1",
 )
 async def _empty(scene: DraScene) -> str:
@@ -66,8 +66,8 @@ async def _empty(scene: DraScene) -> str:
 
 @CHECKS.add(
     43,
-    "slices belong to the node of now",
-    expected="slices have the Node as owner; when it was made anew they have the new one, and stay",
+    "slices belong to the current Node object",
+    expected="the Node owns the slices; if the Node is created anew, the new one owns them, and they stay",
     rule="the garbage collector deletes what belongs to a Node that is gone, by its UID",
     cure="read the Node's UID again when your slices are deleted, and every few minutes",
 )
@@ -80,7 +80,7 @@ async def _new_node(scene: DraScene) -> str:
         owners = [[each["uid"] for each in item["metadata"].get("ownerReferences", ())] for item in found]
         return bool(found) and all(each == [uid] for each in owners)
 
-    scene.require(await belong(), "the slices do not have the Node for their owner")
+    scene.require(await belong(), "the Node does not own the slices")
     await scene.server.ask("DELETE", path)
     await scene.server.ask("POST", NODES, objects.node(scene.node.name))
 
@@ -88,18 +88,19 @@ async def _new_node(scene: DraScene) -> str:
         scene.server.collect_garbage()
         return await belong()
 
-    took = await scene.until(last, scene.limit(3.0), "the slices do not have the new Node for their owner")
+    took = await scene.until(last, scene.limit(3.0), "the new Node does not own the slices")
     await scene.published()
     return f"the new owner's after {took:.2f} s"
 
 
 @CHECKS.add(
     44,
-    "what the server drops is told, and published only where it is safe",
+    "fields that the server drops are reported, and a device that needs them is not published",
     expected=(
-        "without the gate for taints a failed device is withheld, the gate is named, and nothing is written for ever"
+        "without the gate for taints the driver withholds a failed device, names the gate, and does not repeat its "
+        "writes"
     ),
-    rule="a server with a gate off removes the gate's fields without a word",
+    rule="a server with a gate off silently removes the gate's fields",
     cure="compare what you sent with what was stored, name the gate, and publish no device that needed the field",
 )
 async def _dropped(scene: DraScene) -> str:
@@ -125,9 +126,9 @@ async def _dropped(scene: DraScene) -> str:
     count = len(scene.writes())
     await scene.elapse(2.0)
     more = scene.writes()[count:]
-    scene.require(len(more) <= 1, f"in 2 s in which nothing changed there were {len(more)} writes")
+    scene.require(len(more) <= 1, f"in 2 s without a change there were {len(more)} writes")
     await scene.instance.heal(device["name"])
-    await _settled(scene, before, "the device is well again, and not published as before")
+    await _settled(scene, before, "the device is healthy again, and not published as before")
     api.profile = gates
     return f"{device['name']} was withheld"
 
@@ -135,9 +136,9 @@ async def _dropped(scene: DraScene) -> str:
 @CHECKS.add(
     48,
     "a device that flips does not flood the API server",
-    expected="about one write a second while it flips, and the truth at the end",
+    expected="about one write a second while it flips, and the correct state at the end",
     rule="thousands of nodes share one API server",
-    cure="gather changes for a second, and write what is true then",
+    cure="collect changes for a second, then write the newest state",
 )
 async def _flips(scene: DraScene) -> str:
     before = await scene.devices()
@@ -158,17 +159,18 @@ async def _flips(scene: DraScene) -> str:
         await scene.until(
             lambda: not scene.kubelet.events.of(events.HealthReceived)[-1].unhealthy,
             scene.limit(1.0),
-            "after the flips the kubelet was told that the device is unhealthy",
+            "after the flips the kubelet's last report has the device unhealthy",
         )
     return f"{flips} flips, {written} writes"
 
 
 @CHECKS.add(
     56,
-    "a write that is denied is told, and not repeated for ever",
-    expected="the denial's words are told, there are pauses that grow, and the slices come when they are allowed",
+    "a denied write is reported, and retried with growing pauses",
+    expected="the driver logs the denial's text, retries with growing pauses, and writes the slices when they are "
+    "allowed",
     rule="a ValidatingAdmissionPolicy denies slices of other nodes, and a wrong one denies all",
-    cure="wait longer after each denial, up to a minute; log the server's own words",
+    cure="wait longer after each denial, up to a minute; log the server's own text",
 )
 async def _denied(scene: DraScene) -> str:
     await scene.stop()
@@ -182,7 +184,7 @@ async def _denied(scene: DraScene) -> str:
     written = len(scene.writes()) - count
     scene.require(written <= 8, f"in 3 s there were {written} writes, all denied")
     await scene.until(
-        lambda: DENIAL in scene.instance.output(), scene.limit(1.0), "the words of the denial were not told"
+        lambda: DENIAL in scene.instance.output(), scene.limit(1.0), "the text of the denial was not logged"
     )
     scene.server.api.admission = None
     took = await scene.published(scene.limit(6.0))
@@ -192,16 +194,14 @@ async def _denied(scene: DraScene) -> str:
 @CHECKS.add(
     57,
     "nothing is published beside a device plugin",
-    expected="while the node still has the resource of a device plugin there is no slice, and the reason is told",
-    rule="the scheduler counts the two ways apart, and would give each device twice",
-    cure=(
-        "read the Node's status.allocatable before you publish, and wait until it has 0 of the name that you stand for"
-    ),
+    expected="while the node has the device plugin's resource, the driver publishes no slice, and reports the reason",
+    rule="the scheduler counts the two protocols separately, and would allocate each device twice",
+    cure=("read the Node's status.allocatable before you publish, and wait until it shows 0 of your extended resource"),
 )
 async def _beside(scene: DraScene) -> str:
     name = scene.subject.extended()
     if not name:
-        raise NotApplicable("no extended resource is named that the driver stands for (--extended-resource)")
+        raise NotApplicable("the driver's extended resource was not given (--extended-resource)")
     path = f"{NODES}/{scene.node.name}"
 
     async def allocatable(amount: str) -> None:
@@ -214,7 +214,7 @@ async def _beside(scene: DraScene) -> str:
     await scene.server.ask("DELETE", f"{SLICES}?fieldSelector=spec.driver={scene.driver}")
     await allocatable("2")
     await scene.start_again()
-    await scene.until(lambda: name in scene.instance.output(), scene.limit(1.0), f"nothing was told of {name}")
+    await scene.until(lambda: name in scene.instance.output(), scene.limit(1.0), f"the log does not mention {name}")
     await scene.elapse(1.5)
     scene.require(not await scene.slices(), f"slices were published while the node has 2 of {name}")
     await allocatable("0")

@@ -49,7 +49,7 @@ async def _info(scene: DraScene) -> str:
 @CHECKS.add(
     2,
     "the service accepts calls before the driver can be found",
-    expected="whoever reads the registration socket can call the endpoint at once",
+    expected="a client that sees the registration socket can call the endpoint at once",
     rule="the kubelet may call as soon as it sees the registration socket",
     cure="listen on the service socket first, then create the registration socket",
 )
@@ -82,8 +82,8 @@ async def _killed(scene: DraScene) -> str:
     6,
     "a registration that was refused does not end the driver",
     expected="the driver goes on serving, and is registered when the kubelet asks again",
-    rule="NotifyRegistrationStatus(false) is news, not an order to end",
-    cure="answer the call, tell the error in the log, and stay; do not exit",
+    rule="NotifyRegistrationStatus(false) reports a refusal; it does not ask the driver to end",
+    cure="answer the call, log the error, and keep running",
 )
 async def _refused(scene: DraScene) -> str:
     [device] = await scene.some()
@@ -170,8 +170,8 @@ async def _stopped(scene: DraScene) -> str:
 @CHECKS.add(
     11,
     "a kubelet that speaks only v1beta1 is served",
-    expected="NodePrepareResources and NodeUnprepareResources of v1beta1 do as those of v1",
-    rule="kubelets from 1.32 on speak v1beta1, those before 1.34 nothing newer",
+    expected="NodePrepareResources and NodeUnprepareResources of v1beta1 behave like those of v1",
+    rule="kubelets from 1.32 on speak v1beta1; those before 1.34 speak nothing newer",
     cure="serve both versions with one implementation; leave share_id out in v1beta1",
 )
 async def _old_version(scene: DraScene) -> str:

@@ -294,7 +294,7 @@ class DraScene(Scene):
         """The service socket that the kubelet would call."""
         endpoints = self.kubelet.registered().get(self.driver)
         if not endpoints:
-            raise self.failed(f"{self.driver} is not registered any more")
+            raise self.failed(f"{self.driver} is no longer registered")
         return endpoints[-1]
 
     async def prepare(

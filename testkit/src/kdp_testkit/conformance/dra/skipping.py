@@ -27,12 +27,12 @@ def _calls(scene: DraScene) -> list[str]:
 
 @CHECKS.add(
     59,
-    "calls that are left out are not missed",
-    expected="a pod whose devices need no call starts and ends without the driver, which makes nothing of its claim; "
-    "what was prepared and is never unprepared is undone when its claim is gone",
+    "the driver works without calls that the kubelet skips",
+    expected="a pod whose devices need no call starts and ends without the driver; a prepared "
+    "claim that is never unprepared is undone when it is deleted",
     rule="where all results of a driver list a call in skipNodeOperations, the kubelet does not make it",
-    cure="let your collection of claims begin with what you have prepared yourself, and end it with what the API says, "
-    "not with an Unprepare",
+    cure="clean up from the list of claims that you prepared, undo those that the API no longer has, and do not "
+    "wait for an Unprepare",
 )
 async def _skipped(scene: DraScene) -> str:
     api = scene.server.api
@@ -51,7 +51,7 @@ async def _skipped(scene: DraScene) -> str:
     await scene.kubelet.start_pod(pod)
     await scene.elapse(2.5 * _grace(scene))
     made = scene.specs() - before
-    scene.require(not made, f"of a claim that nobody has prepared there is {', '.join(sorted(made))}")
+    scene.require(not made, f"a claim that was never prepared left {', '.join(sorted(made))}")
     await scene.kubelet.stop_pod(pod)
     await scene.drop(claim)
     new_calls = [each for each in _calls(scene) if each not in calls]

@@ -34,7 +34,7 @@ async def _complete(scene: DraScene) -> str:
     before = len(scene.writes())
     await scene.elapse(2.0)
     more = scene.writes()[before:]
-    scene.require(not more, f"in 2 s in which nothing changed there were {len(more)} writes: {more[:3]}")
+    scene.require(not more, f"in 2 s without a change there were {len(more)} writes: {more[:3]}")
     return f"{len(names)} devices in {len(await scene.slices())} slices, no write in 2 s"
 
 
@@ -42,7 +42,7 @@ async def _complete(scene: DraScene) -> str:
     41,
     "a slice that somebody deletes is written again",
     expected="it is back in less than 3 s",
-    rule="kubelets delete slices, and know nothing of a driver that lives",
+    rule="kubelets delete slices, also those of a running driver",
     cure="watch your own slices; do not trust a cache of what you wrote",
 )
 async def _deleted(scene: DraScene) -> str:
@@ -63,8 +63,8 @@ async def _deleted(scene: DraScene) -> str:
 
 @CHECKS.add(
     42,
-    "what somebody else writes into a slice is reverted",
-    expected="the devices are as they were in less than 3 s, and a conflict is overcome",
+    "a foreign edit of a slice is reverted",
+    expected="the devices are restored in less than 3 s, also after a conflict",
     rule="only the driver knows its devices",
     cure="compare what you see with what you want; at 409 read again and write again",
 )
@@ -122,7 +122,7 @@ async def _watches(scene: DraScene) -> str:
     49,
     "slices stay when the driver ends",
     expected="after SIGTERM they are as they were, and a successor within 30 s writes none anew",
-    rule="an update must not take the devices from the scheduler; the kubelet wipes what is left for long",
+    rule="an update must keep the devices schedulable; the kubelet deletes the slices of a driver that stays away",
     cure="do not delete slices at the end",
 )
 async def _ended(scene: DraScene) -> str:
@@ -145,7 +145,7 @@ async def _ended(scene: DraScene) -> str:
     50,
     "a new health stream has all devices at once",
     expected="one report with every device of the pool, also on the next stream",
-    rule="the kubelet knows nothing at a stream's begin, and everything else reads Unknown",
+    rule="the kubelet starts each stream without any device, and shows a device that the report lacks as Unknown",
     cure="send the complete list as the first message of every stream",
 )
 async def _snapshot(scene: DraScene) -> str:
@@ -181,7 +181,7 @@ async def _snapshot(scene: DraScene) -> str:
 
 @CHECKS.add(
     51,
-    "a driver without health says so, and keeps the stream that nobody asked for open",
+    "a driver without health advertises none, and keeps an unexpected health stream open",
     expected="no service of health in GetInfo, and up to 1.36 a silent stream that does not end",
     rule="up to 1.36 a stream that ends is opened again every 5 s for ever",
     cure="serve v1alpha1.DRAResourceHealth by waiting until it is cancelled; do not answer Unimplemented",
@@ -197,9 +197,9 @@ async def _without(scene: DraScene) -> str:
 
 @CHECKS.add(
     52,
-    "an unhealthy device is told to the kubelet and kept from new claims",
+    "an unhealthy device is reported to the kubelet and kept from new claims",
     expected="the pod's status says Unhealthy, the device has a taint, and both go with its recovery",
-    rule="the kubelet evicts nobody; keeping pods away from a device is the driver's part",
+    rule="the kubelet evicts no pod; the driver must keep pods away from a device",
     cure="send the change at once, and publish the device with a taint while it lasts",
 )
 async def _unhealthy(scene: DraScene) -> str:
@@ -210,7 +210,7 @@ async def _unhealthy(scene: DraScene) -> str:
     def sick() -> bool:
         return scene.kubelet.events.of(events.HealthReceived)[-1].unhealthy > 0
 
-    took = await scene.until(sick, scene.limit(1.0), "the kubelet was not told that the device failed")
+    took = await scene.until(sick, scene.limit(1.0), "the kubelet got no report that the device failed")
 
     async def tainted() -> bool:
         return any(each.get("taints") for each in await scene.devices())
@@ -219,18 +219,20 @@ async def _unhealthy(scene: DraScene) -> str:
     if keeps:
         await scene.until(tainted, scene.limit(3.0), "the failed device got no taint")
     await scene.instance.heal(device["name"])
-    await scene.until(lambda: not sick(), scene.limit(1.0), "the kubelet was not told that the device is well again")
+    await scene.until(
+        lambda: not sick(), scene.limit(1.0), "the kubelet got no report that the device is healthy again"
+    )
 
     async def clean() -> bool:
         return not await tainted()
 
-    await scene.until(clean, scene.limit(3.0), "the device is well and still has its taint")
-    return f"told after {took:.2f} s" + ("" if keeps else "; this version drops taints")
+    await scene.until(clean, scene.limit(3.0), "the device is healthy and still has its taint")
+    return f"reported after {took:.2f} s" + ("" if keeps else "; this version drops taints")
 
 
 @CHECKS.add(
     40,
-    "one device that changes is one write",
+    "a change of one device takes one write",
     expected="exactly one PUT, and the pool's generation stays",
     rule="a change within one slice needs no new generation",
     cure="write only the slice whose devices changed",

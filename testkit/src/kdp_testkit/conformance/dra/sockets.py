@@ -21,7 +21,7 @@ _ROOT_BYTES = 53
 
 @CHECKS.add(
     4,
-    "a missing registry directory is told, and waited for",
+    "the driver reports a missing registry directory, and waits for it",
     expected="the driver names the directory, and is registered when the kubelet has made it",
     rule="the directory is the kubelet's, and may be mounted or made later than the driver starts",
     cure="name the path and that it must be mounted; try again with growing pauses, or end and be started again",
@@ -47,10 +47,10 @@ async def _no_registry(scene: DraScene) -> str:
 
 @CHECKS.add(
     5,
-    "names that would be too long are made shorter, always the same way",
+    "long socket names are shortened, always in the same way",
     expected="under a long path, in a pod with a UID, the driver is registered, and again by the same names",
-    rule="a socket's path has at most 107 bytes; the container after this one must find what it has left",
-    cure="put a digest in the place of the pod's UID, or of the driver's name and it",
+    rule="a socket's path has at most 107 bytes; the next container must find what this one has left",
+    cure="replace the pod's UID, or the driver's name and the UID, by a digest",
 )
 async def _too_long(scene: DraScene) -> str:
     folder = scene.node.state.parent

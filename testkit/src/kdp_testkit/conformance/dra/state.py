@@ -41,8 +41,8 @@ async def _ended(scene: DraScene, claim: ClaimEntry, devices: tuple[PreparedDevi
     "a driver that is killed in a Prepare can do it again",
     expected="wherever it is killed, its successor prepares the claim, unprepares it, and nothing is left",
     rule="the kubelet asks again until it has an answer",
-    cure="write down that a claim is begun before you touch hardware, that it is complete at the end, and do all of it "
-    "again for what was only begun",
+    cure="save that a claim is begun before you touch hardware, and that it is complete at the end; do everything "
+    "again for a claim that is only begun",
 )
 async def _killed(scene: DraScene) -> str:
     device, claim = await scene.claimed()
@@ -79,7 +79,7 @@ async def _killed(scene: DraScene) -> str:
     expected=(
         "a restarted driver touches no hardware for a prepared claim; after a reboot it does, and answers the same"
     ),
-    rule="what was set up in hardware and /var/run is lost with the power, the driver's files are not",
+    rule="a reboot loses what was set up in hardware and /var/run, but not the driver's files",
     cure="keep the boot id (/proc/sys/kernel/random/boot_id) with each claim, and trust no claim of another boot",
 )
 async def _rebooted(scene: DraScene) -> str:
@@ -96,7 +96,7 @@ async def _rebooted(scene: DraScene) -> str:
     await scene.reboot()
     second = await scene.prepared(claim)
     scene.require(first == second, f"the answer was {first}, after the reboot {second}")
-    scene.require(scene.instance.preparations(), "after a reboot the hardware was taken for prepared")
+    scene.require(scene.instance.preparations(), "after a reboot the hardware was treated as prepared")
     scene.require_resolved(second)
     await _ended(scene, claim, second)
     return "prepared again, with the same answer"
@@ -104,15 +104,15 @@ async def _rebooted(scene: DraScene) -> str:
 
 @CHECKS.add(
     35,
-    "claims of the version before can be unprepared, and the way back works",
-    expected="what one version has prepared the other one unprepares, in both directions",
+    "a driver can unprepare claims of its previous version, and the reverse",
+    expected="each version unprepares what the other one has prepared",
     rule="a driver is updated, and rolled back, under running pods",
-    cure="give your state a version; read the one before; keep fields that you do not know",
+    cure="give your state a version; read the previous version; keep unknown fields",
 )
 async def _versions(scene: DraScene) -> str:
     previous = scene.subject.previous
     if previous is None:
-        raise NotApplicable("no version before this one was given (--previous)")
+        raise NotApplicable("no previous version was given (--previous)")
     [device] = await scene.some()
     for older, newer in ((previous, scene.subject), (scene.subject, previous)):
         await scene.stop()
@@ -133,13 +133,14 @@ async def _versions(scene: DraScene) -> str:
 
 @CHECKS.add(
     36,
-    "what nobody unprepares is undone when its claim is gone",
+    "a claim that is never unprepared is undone when it is deleted",
     expected=(
-        "the spec of a claim that is deleted goes after a while; a claim that lives stays, also when the API fails"
+        "the spec of a deleted claim is removed after a while; an existing claim stays prepared, also when the API "
+        "fails"
     ),
     rule="a kubelet that has lost its checkpoint never unprepares",
     cure=(
-        "compare your state with the API now and then, and undo what is not there (404, or another UID) for some "
+        "compare your state with the API regularly, and undo a claim that is gone (404, or another UID) for some "
         "minutes"
     ),
     waits=1200.0,
@@ -162,7 +163,7 @@ async def _forgotten(scene: DraScene) -> str:
     )
     await scene.require_free(devices[1])
     scene.require_resolved(stays)
-    scene.require(await scene.prepared(kept) == stays, "the answer of the claim that lives has changed")
+    scene.require(await scene.prepared(kept) == stays, "the answer of the existing claim has changed")
     await scene.unprepared(kept)
     return f"undone after {took:.1f} s"
 
@@ -185,9 +186,9 @@ def _files(scene: DraScene) -> dict[Path, bytes]:
 @CHECKS.add(
     37,
     "a damaged state does not end the driver",
-    expected="it serves, tells the damage, keeps the damaged file, and claims can be prepared and unprepared as before",
-    rule="disks fill up and lose power; a driver that does not start any more takes the whole node",
-    cure="put a file that cannot be read aside, tell it in the log and by an Event, and go on",
+    expected="it serves, reports the damage, keeps the damaged file, and prepares and unprepares claims as before",
+    rule="disks fill up and lose power; a driver that no longer starts takes the whole node out of service",
+    cure="set an unreadable file aside, report it in the log and by an Event, and go on",
 )
 async def _damaged(scene: DraScene) -> str:
     [device] = await scene.some()
@@ -212,7 +213,7 @@ async def _damaged(scene: DraScene) -> str:
                 len(_warnings(scene)) > before or any(path.stem in scene.instance.output() for path in harmed)
             ),
             scene.limit(3.0),
-            f"a state file was {what}: neither an Event nor the log tells it",
+            f"a state file was {what}: neither an Event nor the log mentions it",
         )
         kept = [content for content in _files(scene).values() if content in harmed.values()]
         scene.require(what == "empty" or kept, f"a state file was {what}, and what was left of it is not kept")
