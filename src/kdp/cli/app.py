@@ -109,6 +109,6 @@ def kdp() -> None:
     the file that --config names. Flags win over variables, and variables over the file.
 
     A command writes to stdout, or into the file that its option --output names. Its option --format chooses the form.
-    The exit code is 0 if all went well, 2 if the command line or the configuration is wrong, and 1 if something else
-    failed or the output could not be written.
+    The exit code is 0 if all went well, and 2 if the command line or the configuration is wrong. It is 1 if something
+    else failed, or the output could not be written.
     """  # noqa: D301 - click's mark for a block that keeps its lines

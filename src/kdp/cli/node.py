@@ -229,7 +229,7 @@ def advertise(
     state_dir: str | None,
     format: str,
 ) -> None:
-    """Tell the scheduler that a node has so many of an extended resource, as example.com/dongle=4.
+    """Tell the scheduler how many of an extended resource a node has, as example.com/dongle=4.
 
     Pods that ask for it are counted and scheduled, and get no device. The number stays in the node's status until it is
     withdrawn. A name that a device plugin serves is refused. It needs the verbs 'get' on 'nodes' and 'patch' on
@@ -237,7 +237,7 @@ def advertise(
 
     \b
     Exit codes:
-      0  the node has so many
+      0  the node has that number
       1  the API server refused, or the question was answered with no
       2  the name, the number, or an option is wrong, a plugin serves the
          resource, or nobody could be asked

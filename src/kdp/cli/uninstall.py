@@ -93,8 +93,8 @@ def command(
     drivers of kdp go; with one, those of its class. Nothing is removed while a plugin runs, or while pods hold claims,
     or devices that a hook must take back.
 
-    With --node-name or --nodes, what the API server has of a node goes, too: labels of 'kdp node label', the taint of
-    --startup-taint, the zero that a kubelet keeps of a resource that nobody serves, and ResourceSlices. They are those
+    With --node-name or --nodes, what the API server has of a node goes, too. That is labels of 'kdp node label', the
+    taint of --startup-taint, the zero of a resource that nobody serves, and ResourceSlices. They are those
     of the TARGET, of --resource, and of --driver-name; without a TARGET, also those that the files found here name. If
     none of the three is given, all labels of kdp go. It needs the verbs 'get', 'list', and 'patch' on 'nodes', 'patch'
     on 'nodes/status', 'list' and 'delete' on 'resourceslices', and 'list' on 'pods'.

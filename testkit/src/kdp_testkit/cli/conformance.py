@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..conformance.checks import ConformanceCheck
     from ..conformance.reports import CheckResult
 
-_PASSED = "a DRA driver is told its directories; use the placeholders or the variables"
+_PASSED = "the kit passes its directories to a DRA driver; use the placeholders or the variables"
 _NOT_FOR = {
     "dra": {
         "private_mount": ("--private-mount", _PASSED),

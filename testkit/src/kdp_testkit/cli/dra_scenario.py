@@ -367,7 +367,7 @@ class DraScenario(BaseScenario):
             "published_again",
             (
                 f"{self._driver} registered again, and its devices are published again {(back - at) * 1000:.1f} ms "
-                "after the wipe"
+                "after the kubelet deleted them"
             ),
             {"driver": self._driver, "seconds": round(back - at, 6), "devices": sorted(names)},
             at=back,

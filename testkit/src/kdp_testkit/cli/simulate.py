@@ -75,9 +75,9 @@ def command(
     Warnings and errors in the plugin's log are shown at the end. With any of them, or without a healthy device, it
     has failed, unless --lenient is given.
 
-    With --mode dra it is tried as a DRA driver, against a simulated API server as well: it must publish its devices,
-    prepare claims of one device, of two, and of all up to eight, publish again what the kubelet's restart has wiped,
-    and undo the claims.
+    With --mode dra it is tried as a DRA driver, with a simulated API server as well. It must publish its devices, and
+    prepare and undo claims of one device, of two, and of all up to eight. After the kubelet's restart it must publish
+    its devices again.
 
     \b
     Exit codes:
