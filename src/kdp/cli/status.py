@@ -40,7 +40,7 @@ _HEADS = {
     metavar="URL",
     help="Ask over HTTP instead: where the probes of a plugin are answered that runs with --status-page on.",
 )
-@click.option("--watch", type=Seconds(), metavar="SECONDS", help="Ask again after each pause of this length, until interrupted.")
+@click.option("--watch", type=Seconds(), metavar="SECONDS", help="Ask again after each pause, until interrupted.")
 @format_option()
 @click.pass_context
 def command(
