@@ -126,6 +126,7 @@ lint: $(VENV)/.ready ## check style, formatting, and what the pages and the sour
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(PYTHON_IN) scripts/pages.py
+	@$(PYTHON_IN) scripts/sentences.py
 	@$(PYTHON_IN) scripts/reference.py --check
 
 workflows: $(VENV)/.ready ## check .github/workflows (needs Go)
