@@ -234,7 +234,7 @@ async def test_one_device_was_served_in_both_modes_by_classes_without_state(
             "kdp-minimal-dra-*", f"another process serves {RESOURCE} as a device plugin", namespace=namespace.name
         )
 
-        assert "end that one, as by deleting its DaemonSet" in said
+        assert "end that process, for example by deleting its DaemonSet" in said
         assert not [each for each in await plugin.cluster.list("resource.k8s.io/v1/resourceslices") if _is_fuse(each)]
     await namespace.cluster.kubectl(
         "delete", "--ignore-not-found", "--wait=true", "--filename=-", stdin=yaml.safe_dump_all(driver)

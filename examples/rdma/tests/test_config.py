@@ -147,8 +147,9 @@ def vf(old: str, new: str) -> str:
             "vf",
             vf('"vendors"', '"ddpProfiles": ["x"], "vendors"'),
             (
-                "f: resourceList[0].selectors.ddpProfiles: DDP profiles are served by sriov-network-device-plugin "
-                "only; remove it"
+                "f: resourceList[0].selectors.ddpProfiles: DDP profiles are not supported, only "
+                "sriov-network-device-plugin serves "
+                "them; remove it"
             ),
         ),
         (
@@ -171,8 +172,8 @@ def vf(old: str, new: str) -> str:
             "vf",
             vf('"a",', '"a", "deviceType": "accelerator",'),
             (
-                'f: resourceList[0].deviceType: "accelerator" is served by sriov-network-device-plugin only, here '
-                'are virtual functions and subfunctions; valid is for example "netDevice"'
+                'f: resourceList[0].deviceType: "accelerator" is not supported: kdp serves virtual functions and '
+                'subfunctions, and sriov-network-device-plugin serves the others; valid is for example "netDevice"'
             ),
         ),
     ],

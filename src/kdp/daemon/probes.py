@@ -278,7 +278,7 @@ class Probes:
                 await asyncio.gather(serving, return_exceptions=True)
                 own.listening.close()  # the task may not have begun
                 own.close()
-            logger.warning("socket %s was removed, so no command could ask this process: making it again", path)
+            logger.warning("socket %s was removed, so commands could not ask this process: making it again", path)
 
     async def _answer(self, path: str, client: Client) -> Answer:
         is_shown = client.is_local or self._shows_all

@@ -173,7 +173,7 @@ class Daemon:
                 raise _cause(group) from group
             finally:
                 self._manager = None
-            logger.info("starting anew with the changed configuration")
+            logger.info("restarting with the changed configuration")
 
     async def _begin_history(self, settings: Settings) -> None:
         """Keep what happens from now on, if there is a page that shows it; what was kept before a reload stays."""

@@ -60,7 +60,7 @@ def _sorted(node: Node, paths: list[str]) -> tuple[list[str], list[str], list[st
 
 
 def opened(node: Node) -> Answer:
-    """Can the nodes be opened that the backend itself opens?"""
+    """Can the backend open its own device nodes?"""
     if node.target is None:
         return not_known("the command names no TARGET that says which nodes it opens", "name it: kdp doctor TARGET")
     try:
@@ -103,7 +103,7 @@ QUESTIONS: Final = (
     ),
     Question(
         id="opened-nodes",
-        title="Can the nodes be opened that the backend itself opens?",
+        title="Can the backend open its own device nodes?",
         why="In a container the control group refuses device nodes, unless the container is privileged.",
         ask=opened,
     ),

@@ -212,7 +212,7 @@ QUESTIONS: Final = (
     Question(
         id="dra-published",
         title="Are the devices of the DRA driver published?",
-        why="The scheduler knows a node's devices from its ResourceSlices only.",
+        why="The scheduler finds a node's devices only through its ResourceSlices.",
         ask=published,
     ),
     Question(
@@ -230,7 +230,7 @@ QUESTIONS: Final = (
     Question(
         id="dra-class",
         title="Is there a DeviceClass for the DRA driver?",
-        why="A claim asks for a class; without one, nobody can ask for the devices.",
+        why="A claim asks for a class; without one, no claim can ask for the devices.",
         ask=device_class,
     ),
     Question(

@@ -194,7 +194,7 @@ QUESTIONS: Final = (
     Question(
         id="resource-registered",
         title="Does the kubelet hold a stream of each resource?",
-        why="Only an open stream proves a registration; without it the kubelet takes the devices for gone.",
+        why="Only an open stream proves a registration; without it the kubelet treats the devices as gone.",
         ask=registered,
     ),
     Question(

@@ -342,14 +342,14 @@ class DraPlugin:
         while True:
             await anyio.sleep(LOOK_PAUSE)
             if not all(server.is_in_place for server in self._servers):
-                return "a socket of the driver was removed; it is made anew"
+                return "a socket of the driver was removed; kdp makes a new one"
             if self._is_registered:
                 since = time.monotonic()
             elif time.monotonic() - since >= UNREGISTERED_SECONDS:
                 self._was_called_in_vain = True
                 if self._problem != NOT_ASKED:
                     return self._problem or ""  # it has refused, and up to 1.35 it will not try again
-                return "the kubelet has not picked up the socket; it is made anew from time to time"
+                return "the kubelet has not picked up the socket; kdp makes a new one from time to time"
 
     async def _look_for_obstacles(self) -> None:
         """Look regularly whether a claim could be prepared, and surely while or after one could not."""

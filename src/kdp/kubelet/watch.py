@@ -70,7 +70,7 @@ class KubeletState(enum.Enum):
 
     LISTENING = "listening"
     ABSENT = "there is no kubelet.sock"
-    DEAD = "nobody listens on kubelet.sock"
+    DEAD = "no process listens on kubelet.sock"
     BOUND = "kubelet.sock is bound, but its process does not listen"
     DENIED = "connecting to kubelet.sock is not permitted"
     NO_SOCKET = "kubelet.sock is not a socket"

@@ -127,7 +127,7 @@ _ABOUT: Final = {
     "priorityClassName": "The pods' PriorityClass; empty: none.",
     "runtimeClassName": "The pods' RuntimeClass; empty: the default.",
     "selinuxType": "The process's SELinux type; empty: the runtime's default.",
-    "mountPropagation": "host-to-container: what the node mounts later is seen, and is not read-only below mounts.",
+    "mountPropagation": "host-to-container: the plugin sees later mounts of the node, and submounts are not read-only.",
     "resources": "Requests and limits. Commands in the container count towards the limit of memory.",
     "probes": "http: the kubelet asks at a port. exec: it runs kdp probe in the container, and no port is opened.",
     "networkPolicy": "Keeps other pods away from the port, but those of the namespace scrapedFrom.",
@@ -154,7 +154,7 @@ def values_text(
     lines: list[str] = []
     for name, value in _defaults(deployment, placement, facts).items():
         lines += [*_comment(_ABOUT[name], 0), *to_yaml([{name: value}]).splitlines(), ""]
-    lines += _comment("Options of the process: the keys are those of the file of `kdp run --config`.", 0)
+    lines += _comment("Options of the process, with the keys of a `kdp run --config` file.", 0)
     lines.append("config:")
     for setting in offered(facts.mode):
         lines += _comment(str(setting_schema(setting)["description"]), 2)

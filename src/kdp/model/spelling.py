@@ -76,8 +76,7 @@ def slips_in(backend: DeviceBackend) -> list[str]:
     own = {name for name in (*dir(cls), *vars(backend)) if not name.startswith("_")}.difference(known)
     public = [name for name in known if not name.startswith("_")]
     return [
-        f"{cls.__name__}.{name}: kdp does not know this name and ignores it; did you mean {meant!r}? If not, rename "
-        f"it, as _{name}"
+        f"{cls.__name__}.{name}: kdp ignores this unknown name; did you mean {meant!r}? If not, rename it, as _{name}"
         for name in sorted(own)
         if (meant := slip_of(name, public)) is not None
     ]
@@ -87,7 +86,7 @@ def slips_in_variables(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return a sentence for each environment variable that is almost a known one. Case counts there."""
     valid = frozenset(known)
     return [
-        f"{name}: kdp does not know this variable and ignores it; did you mean {meant}?"
+        f"{name}: kdp ignores this unknown variable; did you mean {meant}?"
         for name in sorted(names)
         if name.upper().startswith(("KDP", "KPD")) and not name.startswith("KDP_SET_") and name not in valid
         if (meant := slip_of(name, valid)) is not None

@@ -76,7 +76,7 @@ BUILD = Series("kdp_build_info", "gauge", "Which kdp this is. Always 1.", ("vers
 BLOCKED = Series(
     "kdp_event_loop_blocked",
     "gauge",
-    "1 if the event loop did not answer the scrape. The other values are those of the scrape before then.",
+    "1 if the event loop did not answer the scrape. Then the other values are those of the previous scrape.",
 )
 CONFIG_REJECTED = Series(
     "kdp_config_rejected", "gauge", "1 if the configuration file is bad, so that the last good one is in force."

@@ -274,7 +274,7 @@ async def test_a_new_configuration_while_open_was_slow_opened_twice(
         await plugin.says("opening")
         config.write_text("set: {count: 3}\npoll-interval: 7\n")
         plugin.process.send_signal(signal.SIGHUP)
-        await plugin.says("starting anew with the changed configuration")
+        await plugin.says("restarting with the changed configuration")
         url = (await plugin.says("health probes at", times=2)).rpartition(" ")[2]
         await answered(url, 503, has="backends")  # the new manager serves the object: a late open counts for it
         may_open.touch()

@@ -246,7 +246,7 @@ async def test_an_api_server_that_misbehaves_costs_a_line_and_never_the_plugin(
     async with start(PROGRAM, **environment, **more) as plugin:
         device = await holder(kubelet, cluster, "train")
         (tmp_path / device).touch()
-        await plugin.says("no Event is made of what is wrong")
+        await plugin.says("problems are not reported as Events")
         await plugin.says("the taint")
         await plugin.says("pod default/train: not evicted yet")
         await kubelet.until(allocatable={RESOURCE: 3})
@@ -256,7 +256,7 @@ async def test_an_api_server_that_misbehaves_costs_a_line_and_never_the_plugin(
         figure("stop of a plugin whose API server answers rubbish", seconds, "s")
         assert seconds < PATIENCE
     assert "Traceback" not in plugin.log
-    assert len([line for line in plugin.lines if re.search("no Event is made of what", line)]) == 1
+    assert len([line for line in plugin.lines if re.search("problems are not reported as Events", line)]) == 1
     assert not cluster.evicted
 
 

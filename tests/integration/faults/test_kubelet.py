@@ -26,7 +26,7 @@ async def down(k: SimulatedKubelet) -> SimulatedKubelet:
 
 SHAPES: dict[Fault, tuple[Callable[[SimulatedKubelet], None], str]] = {
     Fault.SOCKET_ABSENT: (lambda k: k.faults.socket_absent(), "there is no kubelet.sock"),
-    Fault.SOCKET_DEAD: (lambda k: k.faults.socket_dead(), "nobody listens on kubelet.sock"),
+    Fault.SOCKET_DEAD: (lambda k: k.faults.socket_dead(), "no process listens on kubelet.sock"),
     Fault.SOCKET_NOT_LISTENING: (lambda k: k.faults.socket_not_listening(), "bound"),
     Fault.SOCKET_DIRECTORY: (lambda k: k.faults.socket_is_directory(), "is not a socket"),
 }

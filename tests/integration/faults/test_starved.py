@@ -103,7 +103,7 @@ async def test_without_descriptors_it_waits_and_comes_back(k: SimulatedKubelet, 
                 [reply] = await k.plugin(RESOURCE).allocate(["w-0"])  # what is open goes on
                 assert reply.envs == {}
             await k.crash()
-            await plugin.said("nobody listens on kubelet.sock")
+            await plugin.said("no process listens on kubelet.sock")
             with k.faults.exhaust_descriptors(plugin.pid):
                 await k.start()
                 sentence = await plugin.said("not registered: no file descriptor")

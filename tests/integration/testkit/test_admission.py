@@ -160,7 +160,7 @@ class TestWhatCannotHappenIsRefused:
             await kubelet.start_container(pod)
         await kubelet.readmit()
         await kubelet.start_container(pod)
-        with pytest.raises(ScenarioError, match="heard from the API server already"):
+        with pytest.raises(ScenarioError, match="already has the pods of the API server"):
             await kubelet.readmit()
 
     async def test_negative_times(self, kubelet: SimulatedKubelet) -> None:

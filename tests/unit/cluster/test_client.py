@@ -184,10 +184,10 @@ def test_a_broken_kubeconfig_is_one_sentence(tmp_path: Path, text: str) -> None:
 
 async def test_no_answer_is_an_error_in_time(server: HttpServer, api: KubeApi) -> None:
     server.reply = lambda _: None
-    with pytest.raises(ApiError, match=r"said nothing for 0\.5 s") as caught:
+    with pytest.raises(ApiError, match=r"sent nothing for 0\.5 s") as caught:
         await api.version()
     assert caught.value.status == 0
-    with pytest.raises(ApiError, match=r"said nothing for 0\.5 s"):
+    with pytest.raises(ApiError, match=r"sent nothing for 0\.5 s"):
         await anext(api.watch_slices(driver="d", resource_version="1"))
 
 
@@ -245,7 +245,7 @@ async def test_watch_that_cannot_go_on_says_why(server: HttpServer, api: KubeApi
         await watched(api)
 
 
-@pytest.mark.parametrize(("then", "words"), [("cut", "was not reached"), ("silence", r"said nothing for 0\.5 s")])
+@pytest.mark.parametrize(("then", "words"), [("cut", "was not reached"), ("silence", r"sent nothing for 0\.5 s")])
 async def test_a_lost_connection_is_noticed(server: HttpServer, api: KubeApi, then: str, words: str) -> None:
     server.reply = lambda _: Answer(chunks=(line("ADDED"),), then=then)
     events = api.watch_slices(driver="d", resource_version="5")

@@ -58,7 +58,7 @@ async def test_a_blocked_loop_is_not_alive_and_not_ready() -> None:
         "the event loop has not run for 1 s: a hook of the backend blocks it\n",
     )
     assert answers["/readyz"][0] == 503
-    assert "has not turned" in json.loads(answers["/readyz"][1])["reason"]
+    assert "has not run" in json.loads(answers["/readyz"][1])["reason"]
 
 
 @pytest.mark.parametrize(("readiness", "status"), [(READY, 200), (NOT_READY, 503)])
@@ -136,7 +136,7 @@ async def test_a_removed_socket_never_came_back(
         shutil.rmtree(path.parent)
         await until_answered(path)
         assert (await to_thread.run_sync(ask, str(path), "/readyz"))[0] == 0
-    assert caplog.text.count("was removed, so no command could ask this process: making it again") == 2
+    assert caplog.text.count("was removed, so commands could not ask this process: making it again") == 2
     assert not path.exists()
 
 

@@ -61,7 +61,7 @@ def test_misspelt_hooks_and_attributes_are_named_with_what_was_meant() -> None:
 @pytest.mark.parametrize("name", ["KDP_POLL_INTERVALL", "KPD_POLL_INTERVAL"])
 def test_misspelt_variables_are_named(name: str) -> None:
     assert slips_in_variables([name, "PATH"], VARIABLES) == [
-        f"{name}: kdp does not know this variable and ignores it; did you mean KDP_POLL_INTERVAL?"
+        f"{name}: kdp ignores this unknown variable; did you mean KDP_POLL_INTERVAL?"
     ]
 
 

@@ -355,7 +355,9 @@ def _vf(item: Item, prefix: str) -> VfConfig:
     kind = fields["deviceType"].value if "deviceType" in fields else None
     if kind not in (None, "", "netDevice", "auxNetDevice"):
         raise fields["deviceType"].refuse(
-            "is served by sriov-network-device-plugin only, here are virtual functions and subfunctions", '"netDevice"'
+            "is not supported: kdp serves virtual functions and subfunctions, and sriov-network-device-plugin "
+            "serves the others",
+            '"netDevice"',
         )
     if "selectors" not in fields or not fields["selectors"].value:
         raise item.error('has no selectors; valid is for example "selectors": [{"vendors": ["15b3"]}]')
@@ -380,7 +382,9 @@ def _vf_selector(item: Item, *, is_auxiliary: bool) -> VfSelector:
     for name, held in fields.items():
         if name in _NOT_HERE:
             if held.value:
-                raise held.error(f"{_NOT_HERE[name]} are served by sriov-network-device-plugin only; remove it")
+                raise held.error(
+                    f"{_NOT_HERE[name]} are not supported, only sriov-network-device-plugin serves them; remove it"
+                )
         elif held.value and name in (_NOT_OF_SUBFUNCTIONS if is_auxiliary else ("auxTypes",)):
             here, there = ("auxNetDevice", "netDevice") if is_auxiliary else ("netDevice", "auxNetDevice")
             raise held.error(f"is for deviceType {there}, and this is {here}; remove one of them")

@@ -203,7 +203,7 @@ class AllocationStore:
             document = parse_json(text)
             version = document["version"]
             if isinstance(version, int) and version > VERSION:
-                raise _Unreadable(f"it is of version {version}, and this kdp knows version {VERSION} only")
+                raise _Unreadable(f"it has version {version}, but this kdp reads version {VERSION} only")
             if version != VERSION or document["resource"] != self._resource:
                 raise _Unreadable(f"it says version {version!r} and resource {document['resource']!r}")
             if (plugin_dir := str(document.get("plugin_dir", self._plugin_dir))) != self._plugin_dir:

@@ -112,7 +112,7 @@ QUESTIONS: Final = (
     Question(
         id="outside-class",
         title="Is there a DeviceClass for each DRA driver of the node?",
-        why="A claim asks for a class; without one, nobody can ask for the devices.",
+        why="A claim asks for a class; without one, no claim can ask for the devices.",
         ask=asking(device_class),
     ),
     Question(

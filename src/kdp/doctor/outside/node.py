@@ -60,7 +60,7 @@ def ready(facts: Facts) -> Answer:
         state = "not ready" if status == "False" else "unknown, because its kubelet is silent,"
         return failed(f"it is {state} since {since}: {words}{lease}", remedy)
     if silence is not None and silence > SILENT:
-        return warning(f"it is called ready, but its kubelet is silent for {silence:.0f} s", remedy)
+        return warning(f"its status is Ready, but its kubelet is silent for {silence:.0f} s", remedy)
     return ok(f"it is ready since {since}")
 
 

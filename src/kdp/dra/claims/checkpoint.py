@@ -209,9 +209,7 @@ class Record:
             if not isinstance(head, dict) or head.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
                 raise CheckpointError("it does not begin like a file of kdp")
             if cast("_Json", head)["readable_by"] > VERSION:
-                raise CheckpointError(
-                    f"it is of version {head['version']!r}, and this kdp knows version {VERSION} only"
-                )
+                raise CheckpointError(f"it has version {head['version']!r}, but this kdp reads version {VERSION} only")
             if hashlib.sha256(payload).hexdigest() != head["sha256"]:
                 raise CheckpointError("its digest does not match its content; the file is cut off or changed")
             return cls._of_body(parse_json(payload))

@@ -433,7 +433,7 @@ class Preparer:
     async def collect(self, *, grace: float) -> list[str]:
         """Undo claims that are gone from the API for so many seconds; returns their UIDs. Called every now and then.
 
-        A claim that cannot be asked for is not gone. Meant for what the kubelet has forgotten: a claim that it knows is
+        A claim that cannot be fetched is not gone. Meant for what the kubelet has forgotten: a claim that it knows is
         unprepared by it, and then there is nothing left to do.
 
         Raises:

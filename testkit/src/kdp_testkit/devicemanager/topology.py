@@ -61,9 +61,9 @@ class Topology:
     def __attrs_post_init__(self) -> None:
         """Refuse what no kubelet starts with."""
         if self.policy not in POLICIES:
-            raise ScenarioError(f"unknown policy: {self.policy!r}; a kubelet knows {', '.join(POLICIES)}")
+            raise ScenarioError(f"unknown policy: {self.policy!r}; kubelets support {', '.join(POLICIES)}")
         if self.scope not in SCOPES:
-            raise ScenarioError(f"unknown scope: {self.scope!r}; a kubelet knows {', '.join(SCOPES)}")
+            raise ScenarioError(f"unknown scope: {self.scope!r}; kubelets support {', '.join(SCOPES)}")
         if not 1 <= self.nodes <= _MASK_BITS:
             raise ScenarioError(f"a machine has 1 to {_MASK_BITS} NUMA nodes, not {self.nodes}")
         if self.policy != "none" and self.nodes > _MAX_POLICY_NODES:
@@ -183,7 +183,7 @@ def device_hints(
         if device_id not in devices:
             raise KubeletPanic(
                 f"nil pointer dereference in generateDeviceTopologyHints: a pod holds device {device_id}, and the "
-                f"plugin does not list it any more; with a topology policy it must stay in the list, unhealthy"
+                f"plugin no longer lists it; with a topology policy it must stay in the list, unhealthy"
             )
     where = {device_id: frozenset(device.numa_nodes or ()) for device_id, device in devices.items()}
     tried = list(nodes)

@@ -95,7 +95,7 @@ class LifeCycleFaults(FaultGroup):
         await self._kubelet.restart(down=seconds)
 
     def registry_dead(self) -> None:
-        """Fault 58: nobody listens on kubelet.sock any more, while the kubelet lives and reads its streams.
+        """Fault 58: no process listens on kubelet.sock any more, while the kubelet lives and reads its streams.
 
         On a node: kubelets up to 1.31 whose registry server died without a word (#125506, B23). A restart cures it.
 

@@ -152,7 +152,7 @@ class SocketFaults(FaultGroup):
     def _living_socket(self) -> Path:
         path = self._kubelet.paths.kubelet_socket
         if not self._kubelet.is_running:
-            raise ScenarioError("the kubelet is not running: there is no living socket to make a new file of")
+            raise ScenarioError("the kubelet is not running: there is no socket whose file could be replaced")
         if not path.is_socket():
             raise ScenarioError(f"{path} is gone, so it cannot be replaced")
         return path

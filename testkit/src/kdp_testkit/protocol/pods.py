@@ -94,7 +94,7 @@ class Container:
             if not is_extended_resource(resource):
                 raise ScenarioError(f"container {self.name!r}: {resource!r} is no extended resource name")
             if count < 0:
-                raise ScenarioError(f"container {self.name!r}: {count} devices of {resource} cannot be asked for")
+                raise ScenarioError(f"container {self.name!r}: {count} devices of {resource} cannot be requested")
 
 
 def _as_containers(containers: Iterable[Container]) -> tuple[Container, ...]:

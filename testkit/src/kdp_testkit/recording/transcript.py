@@ -252,7 +252,7 @@ class Writer:
                 self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
                 self._file.flush()
             except (OSError, ValueError) as error:
-                self.error = f"{self.path} cannot be written any more: {getattr(error, 'strerror', None) or error}"
+                self.error = f"{self.path} can no longer be written: {getattr(error, 'strerror', None) or error}"
                 if self._on_error is not None:
                     self._on_error()
 
@@ -264,7 +264,7 @@ class Writer:
                 self._scrub()
                 self._file.close()
             except OSError as error:
-                self.error = self.error or f"{self.path} cannot be written any more: {error.strerror}"
+                self.error = self.error or f"{self.path} can no longer be written: {error.strerror}"
 
     def _scrub(self) -> None:
         """Leave out of the texts written so far what only a later line has shown to be a value of the environment."""
@@ -367,7 +367,7 @@ def read(path: str | Path, *, partial: bool = False) -> Recording:
             entries.append(_entry(number, _checked(parse_json(line)), calls))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             reason = f"has no {error}" if isinstance(error, KeyError) else str(error)[:300]
-            raise RecordingError(f"{path}, line {number}: is no line of a recording: {reason}") from None
+            raise RecordingError(f"{path}, line {number}: is not a line of a recording: {reason}") from None
     is_whole = bool(entries) and entries[-1].what == "closed"
     if not is_whole and not partial:
         at = f"after line {entries[-1].line}, {entries[-1].time:.1f} s" if entries else "after its first line"

@@ -116,7 +116,7 @@ async def test_other_resources_are_left_alone(tmp_path: Path) -> None:
     [
         ("", "it is broken (JSONDecodeError"),
         ('{"version": 1, "resource": "example.com/widget", "allocations": [7]}', "it is broken (TypeError"),
-        ('{"version": 2, "holdings": []}', "it is of version 2, and this kdp knows version 1 only"),
+        ('{"version": 2, "holdings": []}', "it has version 2, but this kdp reads version 1 only"),
         ('{"version": 1, "resource": "example.com/other", "allocations": []}', "resource 'example.com/other'"),
     ],
 )

@@ -162,4 +162,4 @@ def test_a_full_disk_stops_the_writing_and_nothing_else(tmp_path: Path) -> None:
 
     assert told == ["now"]
     assert writer.error is not None
-    assert "cannot be written any more: File too large" in writer.error
+    assert "can no longer be written: File too large" in writer.error

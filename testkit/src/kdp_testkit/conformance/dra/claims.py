@@ -141,7 +141,7 @@ async def _others(scene: DraScene) -> str:
     devices = await scene.prepared(alone)
     scene.require(not devices, f"a claim of another driver's device was answered with {devices}")
     await scene.unprepared(mixed, alone)
-    return "one of two results, none of one"
+    return "only its own results were answered"
 
 
 @CHECKS.add(
@@ -352,7 +352,7 @@ async def _deleted(scene: DraScene) -> str:
     "Unprepare twice, also at the same time, succeeds",
     expected="no error in any of three calls",
     rule="the kubelet retries, and at the same time cleans up after pods that are gone",
-    cure="serialize calls for one claim; what is unprepared already is a success",
+    cure="serialize calls for one claim; an Unprepare of an unprepared claim succeeds",
 )
 async def _unprepared_twice(scene: DraScene) -> str:
     _, claim = await scene.claimed()

@@ -19,7 +19,7 @@ CHECKS: Checks[DraScene] = Checks()
     "a Prepare that the kubelet cancels and repeats is done once",
     expected="the second call joins the first or does it anew, with one result, and the hardware is touched once",
     rule="after 45 s the kubelet gives up, and asks again while the driver may still be at work",
-    cure="let one call for a claim be at work at a time, and let the next one find what it did",
+    cure="serve one call for a claim at a time, and let the next call use its result",
 )
 async def _given_up(scene: DraScene) -> str:
     device, claim = await scene.claimed()

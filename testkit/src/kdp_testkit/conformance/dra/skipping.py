@@ -71,7 +71,7 @@ async def _skipped(scene: DraScene) -> str:
     took = await scene.until(
         lambda: not given & scene.specs(),
         scene.limit(3 * _grace(scene)),
-        "what was prepared for a claim that is gone stayed",
+        "a deleted claim is still prepared",
     )
     await scene.require_free(device)
     return f"nothing was made of the claim; without an Unprepare the other one was undone after {took:.1f} s"

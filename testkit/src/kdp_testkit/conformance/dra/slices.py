@@ -65,7 +65,7 @@ async def _deleted(scene: DraScene) -> str:
     42,
     "a foreign edit of a slice is reverted",
     expected="the devices are restored in less than 3 s, also after a conflict",
-    rule="only the driver knows its devices",
+    rule="only the driver decides what its slices contain",
     cure="compare what you see with what you want; at 409 read again and write again",
 )
 async def _edited(scene: DraScene) -> str:
@@ -91,7 +91,7 @@ async def _edited(scene: DraScene) -> str:
     expected=(
         "after 410, broken watches and an API server that was away, a deleted slice is back, and none is there twice"
     ),
-    rule="watches end, are compacted, and miss what happens meanwhile",
+    rule="watches end or fail with 410, and miss the changes in between",
     cure="list anew at 410; connect again with growing pauses of some seconds at most",
 )
 async def _watches(scene: DraScene) -> str:

@@ -158,9 +158,7 @@ async def _forgotten(scene: DraScene) -> str:
     scene.require_resolved((*stays, *goes))
     await scene.drop(lost)
     within = scene.limit(3 * scene.node.grace) if is_told else 1200.0
-    took = await scene.until(
-        lambda: not _left(scene, goes), within, "what was prepared for a claim that is gone stayed"
-    )
+    took = await scene.until(lambda: not _left(scene, goes), within, "a deleted claim is still prepared")
     await scene.require_free(devices[1])
     scene.require_resolved(stays)
     scene.require(await scene.prepared(kept) == stays, "the answer of the existing claim has changed")
