@@ -107,7 +107,7 @@ def _available(devices: tuple[Device, ...], ids: tuple[str, ...] | None) -> list
         if not healthy:
             raise ConfigurationError(
                 f"none of the {len(devices)} devices is healthy, so there is nothing to choose; {devices[0].id}: "
-                f"{devices[0].health.reason}; kdp devices shows all of them, and --available takes them for free"
+                f"{devices[0].health.reason}; kdp devices shows all of them, and --available treats them as free"
             )
         return healthy
     by_id = {device.id: device for device in devices}

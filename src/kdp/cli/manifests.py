@@ -120,7 +120,7 @@ class _Command(GroupedCommand):
 @click.option(
     "--extended-resource",
     is_flag=True,
-    help="With --mode dra: pods may also ask for the class's resource by number, as of a device plugin.",
+    help="With --mode dra: pods may also request the class's resource by number.",
 )
 @backend_options
 @click.option(

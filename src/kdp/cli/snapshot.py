@@ -89,7 +89,7 @@ def command(
         mounts = [mount.host_path for devices in found.values() for device in devices for mount in device.edits.mounts]
         if not invocation.takes_host:
             warn(
-                f"{target} has no parameter of type kdp.hardware.Host, so kdp does not know what it reads; the "
+                f"{target} has no parameter of type kdp.hardware.Host, so what it reads cannot be recorded; the "
                 "snapshot holds the device nodes of its devices only"
             )
         # Mounts are looked at for their existence only: their files may be of any size, and not hardware's.

@@ -155,9 +155,9 @@ class DevicePlugin:
     def _is_other(self, device: Device, is_there: bool, owners: Mapping[str, Device]) -> bool:
         """Return whether other hardware is behind a device's id, or behind the node of a device that is gone."""
         given = self._tracker.records.given(self.resource, device.id)
-        if is_there:
-            return given is not None and given.is_other_hardware(device)
-        return is_replaced(device, given, owners)
+        if given is None:
+            return False
+        return given.is_other_hardware(device) if is_there else is_replaced(device, given, owners)
 
     def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""

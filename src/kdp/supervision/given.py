@@ -27,7 +27,7 @@ _WAY_OUT = "delete the pod"
 @final
 @attrs.frozen(kw_only=True)
 class Given:
-    """What one device was when a container was given it. False if nothing can be compared later.
+    """What one device was when a container was given it.
 
     Attributes:
         nodes: Paths of its device nodes on the node, as the answer names them: a link stays a link.
@@ -70,12 +70,8 @@ class Given:
         return cls(nodes=nodes, identity=str(saved["identity"]), shared=shared)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as it is saved; empty if it is false."""
-        shared = {"shared": list(self.shared)} if self.shared else {}
-        return {"nodes": list(self.nodes), "identity": self.identity, **shared} if self else {}
-
-    def __bool__(self) -> bool:
-        return bool(self.nodes or self.identity or self.shared)
+        """Return it as it is saved."""
+        return {"nodes": list(self.nodes), "identity": self.identity, "shared": list(self.shared)}
 
     def is_other_hardware(self, device: Device) -> bool:
         """Return whether the device's id stands for another physical thing now."""
@@ -131,16 +127,15 @@ def owners_of(devices: Iterable[Device]) -> dict[str, Device]:
     return {path: device for device in devices for path in _paths(device)}
 
 
-def is_replaced(gone: Device, given: Given | None, owners: Mapping[str, Device]) -> bool:
+def is_replaced(gone: Device, given: Given, owners: Mapping[str, Device]) -> bool:
     """Return whether a device that is gone has left its node to other hardware.
 
     Args:
         gone: The device as it was last.
-        given: What a pod was given of it; None: nothing is known.
+        given: What a pod was given of it.
         owners: As `owners_of`.
     """
-    shared = given.shared if given is not None else ()
-    heirs = (owners[path] for path in _paths(gone) if path in owners and path not in shared)
+    heirs = (owners[path] for path in _paths(gone) if path in owners and path not in given.shared)
     return any(not gone.identity or heir.identity != gone.identity for heir in heirs)
 
 

@@ -35,7 +35,7 @@ def test_a_program_is_judged() -> None:
 @pytest.mark.parametrize(
     ("mode", "option", "why"),
     [
-        ("dra", ["--private-mount"], "a DRA driver is told its directories"),
+        ("dra", ["--private-mount"], "the kit passes its directories to a DRA driver"),
         ("dra", ["--deadline", "30"], "a deadline of its own for each check"),
         ("device-plugin", ["--previous", "true"], "use --mode dra"),
     ],

@@ -42,7 +42,7 @@ def test_a_device_is_compared_with_what_a_pod_was_given(then: kdp.Device, now: k
 
 def test_what_the_answer_does_not_name_is_not_compared() -> None:
     """It is in a CDI file, which is written again."""
-    assert not Given.of(device("/dev/a"), ())
+    assert Given.of(device("/dev/a"), ()).fault(device("/dev/b")) is None
 
 
 @pytest.mark.parametrize(

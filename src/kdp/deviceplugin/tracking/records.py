@@ -178,7 +178,7 @@ class AllocationRecords:
         async def give(allocation: Allocation, given: Mapping[str, Given]) -> None:
             nonlocal is_given
             is_given = True
-            await self._keep(allocation, {device_id: each for device_id, each in given.items() if each})
+            await self._keep(allocation, given)
 
         await self._until_free(resource, ids, until)
         self._allocations.begin(resource, ids, time.monotonic())
@@ -205,10 +205,8 @@ class AllocationRecords:
         return self._allocations.under_release(resource, ids)
 
     async def _keep(self, allocation: Allocation, given: Mapping[str, Given]) -> None:
-        """Keep an allocation until it is released, if anybody is interested."""
+        """Keep an allocation until it is released."""
         resource = self._resources[allocation.resource]
-        if not resource.owner.wants_release and not allocation.state and not given:
-            return
         record = AllocationRecord(
             uid=os.urandom(16).hex(),
             resource=allocation.resource,
