@@ -290,7 +290,8 @@ class Servicer:
             allocation = Allocation(resource=self._resource, devices=self._healthy(wanted), deadline=until)
             reply = await self._reply(allocation)
             named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
-            await give(allocation, {device.id: Given.of(device, named, shared) for device in allocation})
+            moving = [device for device in allocation if device.edits.device_nodes or device.identity]
+            await give(allocation, {device.id: Given.of(device, named, shared) for device in moving})
         if self._choices is not None:
             self._post(Allocated(tuple(wanted), self._choices.why(wanted, asks=self.options.preferred_allocation)))
         took = time.monotonic() - started

@@ -205,8 +205,10 @@ class AllocationRecords:
         return self._allocations.under_release(resource, ids)
 
     async def _keep(self, allocation: Allocation, given: Mapping[str, Given]) -> None:
-        """Keep an allocation until it is released."""
+        """Keep an allocation until it is released, if anybody is interested."""
         resource = self._resources[allocation.resource]
+        if not resource.owner.wants_release and not allocation.state and not given:
+            return
         record = AllocationRecord(
             uid=os.urandom(16).hex(),
             resource=allocation.resource,
