@@ -131,7 +131,7 @@ dashboard-picture: $(VENV)/.ready ## draw docs/how-to/dashboard.svg from a real 
 bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in a quarter of an hour; ARGS=--quick in one minute
 	@$(PYTHON_IN) -m benchmarks $(ARGS)
 
-lint: $(VENV)/.ready ## check style, formatting, and what the pages and the source say of one another
+lint: $(VENV)/.ready ## check style, formatting, sentences, and references between pages and source
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(PYTHON_IN) scripts/pages.py

@@ -117,7 +117,7 @@ def test_twins_without_a_serial_number_are_not_given_out(sysfs_tree: SysfsTree) 
     (device,) = Fpga(sysfs_tree.host).discover()
 
     assert str(device.health) == (
-        f"Unhealthy ({user}/xmc.u.*/serial_num is not there: which functions are one card cannot be known)"
+        f"Unhealthy ({user}/xmc.u.*/serial_num is not there: kdp cannot tell which functions are one card)"
     )
 
 

@@ -186,7 +186,7 @@ def test_a_board_without_its_engine_is_on_its_way_out(node: SysfsTree) -> None:
 @pytest.mark.parametrize(
     ("attribute", "says", "why"),
     [
-        ("id", "1", f"a second device is called {FIRST}-port1: the first has the name"),
+        ("id", "1", f"a second device is called {FIRST}-port1, and is left out"),
         ("uevent", "DEVNAME=../\x07", "host path"),
     ],
 )

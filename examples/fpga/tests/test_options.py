@@ -20,7 +20,7 @@ from kdp_fpga import Fpga
         ({"max_temperature": float("nan")}, "max_temperature=nan: must be degrees Celsius between 0 and 200"),
         ({"clear_temperature": 70.0}, "clear_temperature=70 without max_temperature"),
         ({"max_temperature": 70.0, "clear_temperature": 70.0}, "clear_temperature=70 is not below max_temperature=70"),
-        ({"ignored_errors": ("fme_error",)}, "'fme_error' is no error register; did you mean fme_errors?"),
+        ({"ignored_errors": ("fme_error",)}, "'fme_error' is not an error register; did you mean fme_errors?"),
         (
             {"programmer": "/x"},
             "programmer='/x' with mode=af: boards are programmed for a container in mode=region only",

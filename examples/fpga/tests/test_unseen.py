@@ -134,7 +134,8 @@ def test_two_cards_with_one_serial_number_were_one_healthy_card(sysfs_tree: Sysf
         _card(sysfs_tree, slot, TWINS)
     (device,) = Fpga(sysfs_tree.host).discover()
     assert str(device.health) == (
-        "Unhealthy (4 functions say the serial number S1, and a card has 2: which are one card cannot be known)"
+        "Unhealthy (4 functions say the serial number S1, and a card has 2: kdp cannot tell which functions are one "
+        "card)"
     )
     assert len(Fpga(sysfs_tree.host, card_unit="function").discover()) == 4
 

@@ -139,8 +139,8 @@ def vf(old: str, new: str) -> str:
             "vf",
             vf('"vendors": ["15b3"]', '"pfNames": ["eth0#3-1"]'),
             (
-                'f: resourceList[0].selectors.pfNames[0]: "eth0#3-1" must be a name, and behind a # numbers or '
-                'ranges of them; valid is for example "eth0#0-3,7"'
+                'f: resourceList[0].selectors.pfNames[0]: "eth0#3-1" must be a name, optionally followed by # and '
+                'numbers or ranges; valid is for example "eth0#0-3,7"'
             ),
         ),
         (
@@ -210,7 +210,7 @@ def test_ranges() -> None:
         ({"pf_names": ["eth0"]}, "pf_names=['eth0']: belongs to the mode vf, and mode is pool; remove one of the two"),
         (
             {"mode": "vf", "pf_names": ["eth0#x"]},
-            "pf_names=eth0#x: must be a name, and behind a # a number or a range of them; valid is eth0#0-3",
+            "pf_names=eth0#x: must be a name, optionally followed by # and a number or a range; valid is eth0#0-3",
         ),
         ({"vendors": ["mellanox"]}, "vendors=mellanox: must be a hexadecimal PCI id; valid is 15b3"),
         (

@@ -210,7 +210,9 @@ def links_of_matrix(units: Sequence[str], matrix: Sequence[Sequence[float]]) -> 
         raise InvalidValueError(f"the matrix has {len(matrix)} rows for {count} units: there must be one for each")
     for unit, row in zip(units, matrix, strict=True):
         if len(row) != count:
-            raise InvalidValueError(f"the row of {unit!r} has {len(row)} weights for {count} units: must be one each")
+            raise InvalidValueError(
+                f"the row of {unit!r} has {len(row)} weights for {count} units: there must be one for each"
+            )
     links = {(a, b): matrix[i][j] for i, a in enumerate(units) for j, b in enumerate(units) if i != j}
     Topology(units, links)
     return links

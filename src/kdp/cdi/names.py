@@ -82,7 +82,7 @@ def device_id_of(name: str) -> str:
     else:
         found = name
     if not found or cdi_device_name(found) != name:
-        raise InvalidNameError(f"CDI device {name!r}: is not a name that kdp makes of a device id")
+        raise InvalidNameError(f"CDI device {name!r}: kdp does not make such a name from a device id")
     return found
 
 

@@ -75,7 +75,7 @@ def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/
     return Absence(
         seen,
         "a plugin makes a removed socket again within 10 s, so ask again; if it has another state directory, give it "
-        "with --state-dir DIR; why it has none is in its log",
+        "with --state-dir DIR; its log says why it has no socket",
         is_running=True,
     )
 

@@ -308,7 +308,7 @@ class Settings:
     driver_name: str | None = setting(
         None,
         parsers.driver_name,
-        "DRA: the driver's name; default: of example.com/widget it is widget.example.com.",
+        "DRA: the driver's name; default: for example.com/widget it is widget.example.com.",
         "NAME",
         modes=DRA,
     )

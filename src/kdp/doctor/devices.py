@@ -20,7 +20,7 @@ MOST_NODES: Final = 10_000
 
 
 def nodes(node: Node) -> Answer:
-    """Is each device node there that a container is given?"""
+    """Does each device node exist that containers get?"""
     if not node.answering():
         return not_known(NO_PLUGIN)
     devices = [device for resource in resources_of(node) for device in resource.listed]
@@ -97,7 +97,7 @@ def _remedy(node: Node, error: int, path: str) -> str:
 QUESTIONS: Final = (
     Question(
         id="device-nodes",
-        title="Is each device node there that a container is given?",
+        title="Does each device node exist that containers get?",
         why="A container with a missing node does not start; one without a right cannot use its device.",
         ask=nodes,
     ),

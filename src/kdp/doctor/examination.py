@@ -51,7 +51,7 @@ def examine(questions: Sequence[Question[_Seen]], node: _Seen, *, deadline: floa
             arguments = (question, node, position, answers)
             threading.Thread(target=_ask, args=arguments, name=f"{THREADS}{question.id}", daemon=True).start()
         except RuntimeError:
-            found[position] = not_known("the system refused a thread to ask this with")
+            found[position] = not_known("the system refused a thread for this question")
     while len(found) < len(questions):
         with contextlib.suppress(queue.Empty):
             position, answer = answers.get(timeout=max(until - time.monotonic(), 0.0))

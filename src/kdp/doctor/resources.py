@@ -211,7 +211,7 @@ QUESTIONS: Final = (
     ),
     Question(
         id="resource-served-elsewhere",
-        title="Does one process only serve each resource?",
+        title="Does only one process serve each resource?",
         why="The kubelet uses the plugin that registered last, and forgets the devices of the other one.",
         ask=served_elsewhere,
     ),

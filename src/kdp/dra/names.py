@@ -90,7 +90,7 @@ def device_id_of(name: str, known: Iterable[str] = ()) -> str:
     else:
         found = _decoded(body, code)
     if not found or device_name(found) != name:
-        raise InvalidNameError(f"device name {name!r}: is not a name that kdp makes of a device id that it knows")
+        raise InvalidNameError(f"device name {name!r}: kdp did not make this name from a known device id")
     return found
 
 

@@ -391,7 +391,7 @@ class DraPlugin:
             for uid in tuple(self.preparer.store.set_aside):
                 await self._events.warn(
                     "ClaimStateSetAside",
-                    f"{self.driver}: what was saved of claim {uid} cannot be read, and is set aside in "
+                    f"{self.driver}: the saved state of claim {uid} cannot be read, and is set aside in "
                     f"{self.preparer.store.directory}; its devices may still be in use",
                 )
             if self._trouble != trouble:

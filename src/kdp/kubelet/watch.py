@@ -76,7 +76,7 @@ class KubeletState(enum.Enum):
     NO_SOCKET = "kubelet.sock is not a socket"
     NO_DIRECTORY = "the plugin directory does not exist"
     UNREADABLE = "kubelet.sock cannot be examined"
-    NO_DESCRIPTOR = "no file descriptor is free to reach kubelet.sock with"
+    NO_DESCRIPTOR = "no file descriptor is free to connect to kubelet.sock"
 
 
 _STATES = {

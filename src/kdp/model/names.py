@@ -97,8 +97,8 @@ def check_cdi_kind(value: str) -> str:
         raise _refuse(
             "CDI kind",
             value,
-            "must be vendor/class, each starting with a letter, ending in a letter or digit, of letters, digits, '-', "
-            "'_', '.'",
+            "must be vendor/class, both of letters, digits, '-', '_', '.', with a letter first and a letter or digit "
+            "last",
             "example.com/widget",
         )
     return value

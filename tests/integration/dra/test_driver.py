@@ -351,7 +351,7 @@ async def test_what_somebody_must_do_something_about_is_an_event_once(
         await until(lambda: driver.api.nodes_asked > asked + 20)
         aside, waits = driver.api.events
         assert (aside["type"], aside["reason"]) == ("Warning", "ClaimStateSetAside")
-        assert aside["message"].startswith(f"{DRIVER}: what was saved of claim the-uid cannot be read")
+        assert aside["message"].startswith(f"{DRIVER}: the saved state of claim the-uid cannot be read")
         assert waits["reason"] == "DevicesNotPublished"
         assert waits["message"].startswith(f"{DRIVER}: node node0 still offers 3 of example.com/widget")
         assert waits["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node0", "uid": "node0"}

@@ -98,7 +98,7 @@ async def test_each_fault_is_what_a_client_sees_and_the_plugin_goes_on(k: Simula
 
         k.faults.pod_resources_absent()
         assert (await refused(k))[0] == "UNAVAILABLE"
-        with pytest.raises(ScenarioError, match="is gone"):
+        with pytest.raises(ScenarioError, match="is not a socket"):
             k.faults.recreate_pod_resources_socket()
         assert manager.is_ready
         assert k.streams(RESOURCE) == 1

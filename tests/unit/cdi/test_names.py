@@ -76,5 +76,5 @@ def test_two_ids_never_share_a_name(one: str, other: str) -> None:
 
 @pytest.mark.parametrize("strange", ["", "x_plain", "x_2F", "w/0"])
 def test_a_name_that_is_not_ours_is_refused(strange: str) -> None:
-    with pytest.raises(InvalidNameError, match="is not a name that kdp makes"):
+    with pytest.raises(InvalidNameError, match="kdp does not make such a name from a device id"):
         device_id_of(strange)

@@ -76,7 +76,7 @@ def test_without_threads_the_answers_are_not_known(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     [found] = examine([asking(ok("a"))], node_in(tmp_path))
-    assert found.answer.seen == "the system refused a thread to ask this with"
+    assert found.answer.seen == "the system refused a thread for this question"
 
 
 def test_what_does_not_print_is_escaped_and_a_long_text_is_cut(tmp_path: Path) -> None:

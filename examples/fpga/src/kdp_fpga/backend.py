@@ -147,7 +147,7 @@ class Fpga(kdp.DeviceBackend):
             try:
                 device = make()
                 if found.setdefault(device.id, device) is not device:
-                    left_out.append(f"a second device is called {device.id}: the first has the name")
+                    left_out.append(f"a second device is called {device.id}, and is left out")
             except (_Unnamed, kdp.KdpError) as error:  # whatever a board says, it is its own affair
                 left_out.append(str(error))
         self._tell(left_out)
@@ -282,11 +282,12 @@ class Fpga(kdp.DeviceBackend):
         ]
         if len(members) > _TWO:
             wrong.append(
-                f"{len(members)} functions say the serial number {first.serial.value}, and a card has {_TWO}: which "
-                "are one card cannot be known"
+                f"{len(members)} functions say the serial number {first.serial.value}, and a card has {_TWO}: kdp "
+                "cannot "
+                "tell which functions are one card"
             )
         if is_twin and self._card_unit == "card" and first.serial.value is None:
-            wrong.append(f"{first.serial.problem}: which functions are one card cannot be known")
+            wrong.append(f"{first.serial.problem}: kdp cannot tell which functions are one card")
         places = [function.directory.numa_nodes for function in members]
         return kdp.Device(
             id=name,
@@ -360,7 +361,7 @@ def _registers(given: tuple[str, ...]) -> Iterator[str]:
         if name not in faults.REGISTERS:
             near = difflib.get_close_matches(name, faults.REGISTERS, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(faults.REGISTERS)}"
-            raise kdp.ConfigurationError(f"ignored_errors: {name!r} is no error register; {hint}")
+            raise kdp.ConfigurationError(f"ignored_errors: {name!r} is not an error register; {hint}")
         yield name
 
 

@@ -99,7 +99,7 @@ class Item:
             raise self.refuse("must be a mapping", example)
         for key, value in self.node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise Item(self.file, self.where, key).refuse("is no key: must be a text", example)
+                raise Item(self.file, self.where, key).refuse("is not a key: must be a text", example)
             name = str(key.value)
             yield name, Item(self.file, f"{self.where}.{name}" if self.where else name, value)
 

@@ -398,7 +398,7 @@ def _vf_selector(item: Item, *, is_auxiliary: bool) -> VfSelector:
             given[_VF_SELECTORS[name]] = held.flag()
         elif name in ("pfNames", "rootDevices"):
             example = '"eth0#0-3,7"' if name == "pfNames" else '"0000:86:00.0#0-3"'
-            rule = "must be a name, and behind a # numbers or ranges of them"
+            rule = "must be a name, optionally followed by # and numbers or ranges"
             given[_VF_SELECTORS[name]] = _parsed(held, functions_of, rule, example)
         elif name == "pKeys":
             keys = _parsed(held, hexadecimal, "must be a hexadecimal partition key", '"0x8001"')

@@ -139,7 +139,7 @@ def _parents(texts: Sequence[str]) -> tuple[Functions, ...]:
         parsed = functions_of(text)
         if parsed is None:
             raise kdp.ConfigurationError(
-                f"pf_names={text}: must be a name, and behind a # a number or a range of them; valid is eth0#0-3"
+                f"pf_names={text}: must be a name, optionally followed by # and a number or a range; valid is eth0#0-3"
             )
         found.append(parsed)
     return tuple(found)

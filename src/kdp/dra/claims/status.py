@@ -148,7 +148,7 @@ class ClaimStatusWriter:
                             f"status.devices of claims is not written: {sentence(error)}; if a permission is missing, "
                             "give the driver's account the verb update on resourceclaims/status, and from Kubernetes "
                             f"1.36 on {self._verb} on resourceclaims/driver, resource name {self._driver}; claims are "
-                            "prepared all the same"
+                            "still prepared"
                         )
                         return
                     problem = sentence(error)

@@ -211,7 +211,7 @@ def _safe_path(name: str) -> str:
 
 def _check_is_no_list(path: str) -> None:
     if path.split("/")[1] in _RESERVED:
-        raise InvalidValueError(f"{path[1:]} has the name of one of a snapshot's lists, and is none")
+        raise InvalidValueError(f"{path[1:]} has the name of a list of snapshots, but is not a list")
 
 
 def _relative(path: str, target: str) -> str:

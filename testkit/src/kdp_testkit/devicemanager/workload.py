@@ -214,7 +214,7 @@ class Workload:
         if namesake is not None:
             raise ScenarioError(
                 f"pod {pod.namespace}/{pod.name} is on this node already, with the UID {namesake.uid}: the API server "
-                f"takes the name again when that one is gone, delete it first"
+                f"accepts this name only after that pod is gone; delete it first"
             )
         bound = known or _Bound(pod, self._lives)
         bound.pod = pod

@@ -128,7 +128,7 @@ def test_a_file_that_is_cut_anywhere_is_refused_with_a_sentence(sample: Path) ->
         ('"what": "plugin"', '"what": "miracle"', "line 3: .*it has the unknown kind 'miracle'"),
         ('"endpoint": "a.sock"', '"endpoint": 7', "line 4: .*this is no request of Register"),
         ('"what": "answer", "call": 1', '"what": "answer", "call": 8', "line 6: .*belongs to call 8, which no line"),
-        ('{"t": ', '["t", ', "line 2: is no line of a recording"),
+        ('{"t": ', '["t", ', "line 2: is not a line of a recording"),
     ],
 )
 def test_a_damaged_line_is_named(sample: Path, before: str, after: str, sentence: str) -> None:

@@ -421,7 +421,7 @@ async def _at_once(calls: Any, count: int) -> None:
     75,
     "two hundred restarts leave nothing behind",
     expected="200 kubelet restarts in a row: threads and descriptors stay flat, one living stream at the end",
-    rule="section 4.4: every restart is a new generation; what one leaves behind adds up",
+    rule="section 4.4: every restart is a new generation; what each one leaves behind adds up",
     cure="close the old server, its socket and its tasks before the next registration",
     routes=KUBELET_SOCK,
     waits=60.0,

@@ -92,7 +92,7 @@ async def _twice(scene: DraScene) -> str:
 @CHECKS.add(
     16,
     "a claim that is gone, replaced or not allocated is refused alone",
-    expected="an error for each of them, none of the call, the other claim is prepared, and nothing is left of them",
+    expected="each of them gets an error and leaves nothing; the call succeeds, and the other claim is prepared",
     rule="the driver fetches the claim and verifies that it exists, has this UID and is allocated",
     cure="compare the UID of the claim that you fetched with the request's; no state before all is verified",
 )
@@ -215,7 +215,7 @@ async def _busy(scene: DraScene) -> str:
     "admin access may have a busy device",
     expected="it is prepared beside its owner, and its Unprepare does not disturb the owner",
     rule="results with adminAccess do not count as use",
-    cure="leave results with adminAccess out of what makes a device busy",
+    cure="a result with adminAccess must not make a device busy",
 )
 async def _admin(scene: DraScene) -> str:
     [device] = await scene.some()

@@ -58,7 +58,7 @@ async def _skipped(scene: DraScene) -> str:
     scene.require(not new_calls, f"the kubelet made the calls {', '.join(new_calls)}")
     await scene.require_free(device)
     if not scene.subject.takes_grace:
-        return "nothing was made of the claim; what is never unprepared is left to scenario 36"
+        return "the driver did nothing for the claim; what is never unprepared is left to scenario 36"
 
     pod = DraPod(claims={"c": "kept"})
     kept = await scene.claim(
@@ -74,7 +74,7 @@ async def _skipped(scene: DraScene) -> str:
         "a deleted claim is still prepared",
     )
     await scene.require_free(device)
-    return f"nothing was made of the claim; without an Unprepare the other one was undone after {took:.1f} s"
+    return f"the driver did nothing for the claim; without an Unprepare the other one was undone after {took:.1f} s"
 
 
 def _grace(scene: DraScene) -> float:

@@ -20,7 +20,8 @@ CHECKS: Checks[DraScene] = Checks()
 @CHECKS.add(
     39,
     "a pool is complete and is not written without need",
-    expected="one generation, as many slices as each of them says, no device twice, and no write while nothing changes",
+    expected="one generation, as many slices as each slice declares, no device twice, and no write while nothing "
+    "changes",
     rule="the scheduler uses a pool only when all slices of the newest generation are there",
     cure="write only what differs from what the API server has",
 )
