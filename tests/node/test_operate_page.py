@@ -67,12 +67,17 @@ class Administrator:
     Attributes:
         cluster: Where.
         folder: The directory of the shell.
+        page: Which page.
         left: The blocks that are still to be read.
     """
 
     cluster: Cluster
     folder: Path
-    left: list[Block] = attrs.field(factory=lambda: blocks_of(PAGE))
+    page: Path = PAGE
+    left: list[Block] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.left = blocks_of(self.page)
 
     async def read(self, section: str, blocks: int | None = None) -> None:
         """Do the next blocks of a section; None: the rest of it."""
@@ -82,9 +87,8 @@ class Administrator:
             done += 1
         assert done == blocks or (blocks is None and done), f"{section}: {done} blocks were read"
 
-    @staticmethod
-    def _section(block: Block) -> str:
-        above = PAGE.read_text().splitlines()[: block.line]
+    def _section(self, block: Block) -> str:
+        above = self.page.read_text().splitlines()[: block.line]
         return next((line[3:] for line in reversed(above) if line.startswith("## ")), "")
 
     async def _do(self, block: Block) -> None:
@@ -120,15 +124,20 @@ class Administrator:
         return int(code), text
 
 
-@pytest.fixture
-async def cluster(make_cluster: MakeCluster, generic_image: Path) -> Cluster:
-    """A cluster of its own, because the page says what else there is: commands, and an image with two tags."""
-    required("/dev/fuse")
-    made = await make_cluster()
+def equipped(made: Cluster) -> Cluster:
+    """Have the commands kubectl and kdp in a cluster's shell."""
     (made.work / "bin/kubectl").symlink_to(tool("kubectl"))
     command = made.work / "bin/kdp"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m kdp "$@"\n')
     command.chmod(0o755)
+    return made
+
+
+@pytest.fixture
+async def cluster(make_cluster: MakeCluster, generic_image: Path) -> Cluster:
+    """A cluster of its own, because the page says what else there is: commands, and an image with two tags."""
+    required("/dev/fuse")
+    made = equipped(await make_cluster())
     await made.load(generic_image)
     for release in RELEASES:
         await made.ctr("images", "tag", IMAGE, f"{REPOSITORY}:{release}")

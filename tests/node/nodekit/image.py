@@ -62,6 +62,7 @@ def pack(
     *,
     command: Sequence[str],
     env: Mapping[str, str] | None = None,
+    directory: str = "/",
     below: Sequence[Layer] = (),
 ) -> None:
     """Write an image.
@@ -73,6 +74,7 @@ def pack(
             slash is an empty folder.
         command: What a container of it runs by default.
         env: Its environment.
+        directory: In which it runs.
         below: What else is in it, for several images.
     """
     with TemporaryDirectory(dir=archive.parent) as folder:
@@ -97,7 +99,11 @@ def pack(
         config = {
             "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine),
             "os": "linux",
-            "config": {"Cmd": list(command), "Env": [f"{key}={value}" for key, value in variables.items()]},
+            "config": {
+                "Cmd": list(command),
+                "Env": [f"{key}={value}" for key, value in variables.items()],
+                "WorkingDir": directory,
+            },
             "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
         }
         manifest = {
@@ -187,6 +193,7 @@ def python(
     command: Sequence[str],
     files: Mapping[str, bytes | Path] | None = None,
     env: Mapping[str, str] | None = None,
+    directory: str = "/",
 ) -> None:
     """Write an image with the Python that runs this, and distributions that are installed beside it.
 
@@ -202,6 +209,7 @@ def python(
         command: What a container of it runs by default.
         files: More of its files, as with `pack`.
         env: More of its environment.
+        directory: In which a container of it runs.
     """
     with TemporaryDirectory() as folder:
         wheels = Path(folder) / "wheels"
@@ -225,7 +233,7 @@ def python(
         contents |= {path: file for path, file in libraries.items() if path not in below.paths} | dict(files or {})
         folders = {str(Path(path).parent) for path in below.paths | libraries.keys() if ".so" in Path(path).name}
         paths = {"PYTHONPATH": _SITE, "LD_LIBRARY_PATH": ":".join(sorted(folders))}
-        pack(archive, name, contents, command=command, env={**paths, **(env or {})}, below=[below])
+        pack(archive, name, contents, command=command, env={**paths, **(env or {})}, directory=directory, below=[below])
 
 
 def _run(*command: str | Path, cwd: Path | None = None) -> str:
