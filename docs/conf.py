@@ -30,6 +30,7 @@ include_patterns = [
     "*.md",
     "docs/*.md",
     "docs/**/*.md",
+    "examples/README.md",
     "examples/*/README.md",
     "tests/*/README.md",
     "src/kdp/proto/README.md",
