@@ -104,6 +104,9 @@ async def served() -> AsyncGenerator[HttpServer]:
     tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not server.is_serving():  # it was accepted in the last moment
+            writer.transport.abort()
+            return
         tasks[asyncio.create_task(made.serve(reader, writer))] = writer
 
     server = await asyncio.start_server(serve, "127.0.0.1")

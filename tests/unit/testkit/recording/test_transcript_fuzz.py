@@ -70,7 +70,7 @@ def test_only_a_recording_error_comes_out(tmp_path: Path) -> None:
 )
 def test_a_hostile_line_is_one_sentence(line: str, tmp_path: Path) -> None:
     (tmp_path / "r").write_text(json.dumps(HEADER) + "\n" + line + "\n")
-    with pytest.raises(RecordingError, match="line 2: is no line of a recording") as refused:
+    with pytest.raises(RecordingError, match="line 2: is not a line of a recording") as refused:
         read(tmp_path / "r")
     assert len(str(refused.value)) < 500
 
