@@ -115,7 +115,10 @@ async def served() -> AsyncGenerator[HttpServer]:
         yield made
     finally:
         server.close()
+        for _ in range(4):  # turns of the loop, in which `serve` is called for what was accepted in the last moment
+            await asyncio.sleep(0)
         for task, writer in tasks.items():
             task.cancel()
             writer.transport.abort()  # a task that has not begun closes nothing, and nobody may read what is left
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # an abort closes in the next turn
