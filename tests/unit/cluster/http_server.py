@@ -111,7 +111,7 @@ async def served() -> AsyncGenerator[HttpServer]:
     try:
         yield made
     finally:
-        for _ in range(4):  # CPython 3.11 never closes what a closed server has accepted; it takes so many turns to `serve`
+        for _ in range(4):  # turns until `serve` has it: a closed server of CPython 3.11 never closes what it accepted
             await asyncio.sleep(0)
         server.close()
         for task, writer in tasks.items():
