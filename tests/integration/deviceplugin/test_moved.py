@@ -6,6 +6,7 @@ The kubelet keeps Allocate's reply and gives it again at each start of a contain
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from typing_extensions import override
 import kdp
 from kdp.deviceplugin.cdi import CdiOptions
 from kdp.deviceplugin.tracking import records
+from kdp.deviceplugin.tracking.store import AllocationStore
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
 
 from .helpers import RESOURCE, Widgets, connected, until
@@ -155,6 +157,20 @@ async def test_what_an_earlier_process_gave_is_known_late(
     monkeypatch.setattr(records, "ADOPT_PATIENCE", 0.0)
     async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state):
         await kubelet.until(allocatable={RESOURCE: 0})
+
+
+async def test_a_plugin_that_starts_again_in_its_process_found_the_file_locked(
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a change of its configuration. It took itself for a neighbour, and listed moved devices as Healthy."""
+    release = vars(AllocationStore)["_release"]
+    monkeypatch.setattr(AllocationStore, "_release", lambda store: (time.sleep(0.05), release(store)))  # a slow disk
+    backend, state = Adapters(SysfsTree(tmp_path / "node"), numbers=True), tmp_path / "state"
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state):
+        await kubelet.admit(Pod.asking({RESOURCE: 2}))
+    backend.plug(A=1, B=0)
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state) as manager:
+        assert manager.status().resources[RESOURCE].faults.keys() == {"A", "B"}
 
 
 async def test_a_cdi_file_kept_the_entry_of_a_device_whose_number_was_anothers(

@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 ADOPT_PATIENCE = 5.0
 """Seconds that the first device list waits for the disk to say what earlier processes gave."""
 
+CLOSE_PATIENCE = 0.1
+"""Seconds that the end waits for the files: a plugin that starts again in this process must find them free."""
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -152,9 +155,11 @@ class AllocationRecords:
         with anyio.move_on_after(seconds):
             for running in list(self._running.values()):
                 await running.wait()
-        for resource in self._resources.values():
-            if resource.store is not None:
-                resource.store.close()
+        closing = [each.store.close() for each in self._resources.values() if each.store is not None]
+        with anyio.move_on_after(CLOSE_PATIENCE):
+            for released in closing:
+                if released is not None:
+                    await released
 
     @asynccontextmanager
     async def allocating(

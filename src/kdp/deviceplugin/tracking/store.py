@@ -140,11 +140,13 @@ class AllocationStore:
             self._warn(f"{self._directory} has not taken the allocations: {error}")
         return False
 
-    def close(self) -> None:
-        """Let the thread end when it is free, and the file go on without us."""
-        if self._worker.is_started:
-            self._worker.submit(self._release)
-            self._worker.end()
+    def close(self) -> asyncio.Future[Any] | None:
+        """Let the thread end when it is free; return what is done when another may adopt the file. None: it may now."""
+        if not self._worker.is_started:
+            return None
+        released = self._worker.submit(self._release)
+        self._worker.end()
+        return released
 
     def _adopt(self) -> list[Saved]:
         files.remove_drafts(self._directory, f"{self._stem}.")
