@@ -5,7 +5,7 @@ node without the label has the configuration ``default``.
 
 `ConfigChoice` decides, and knows no API. `LabelReader` asks the API server for the node: at the start for a few
 seconds, then again and again. What changes leads to the same reload as SIGHUP does: a name that no file has is refused
-there, and the configuration of before stays in force.
+there, and the previous configuration stays in force.
 
 The API server may be out of reach when a process starts. The last choice is kept in the state directory for that.
 """
@@ -103,7 +103,7 @@ class ConfigChoice:
         return found
 
     def first(self) -> Path:
-        """Return the file to start with: the label's, the one of before, or the default.
+        """Return the file to start with: the label's, the previous one, or the default.
 
         Raises:
             ConfigurationError: There is none of these.

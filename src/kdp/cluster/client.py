@@ -95,7 +95,7 @@ class KubeApi:
             names, else ``~/.kube/config``.
         account: The directory of the pod's account.
         deadline: Seconds for a request.
-        silence: Seconds without a word after which a watch is lost.
+        silence: Seconds of silence after which a watch is lost.
 
     Attributes:
         server: Its address.

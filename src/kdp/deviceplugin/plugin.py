@@ -23,7 +23,7 @@ from ..kubelet import KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
 from ..supervision.change_log import ChangeLog
-from ..supervision.given import is_replaced, owners_of
+from ..supervision.given import owners_of
 from ..supervision.obstacles import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
 from . import session
@@ -157,7 +157,9 @@ class DevicePlugin:
         given = self._tracker.records.given(self.resource, device.id)
         if given is None:
             return False
-        return given.is_other_hardware(device) if is_there else is_replaced(device, given, owners)
+        if is_there:
+            return given.is_other_hardware(device)
+        return any(given.heirs([node.host_path for node in device.edits.device_nodes], owners))
 
     def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""

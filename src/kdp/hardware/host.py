@@ -359,7 +359,7 @@ class Host:
         return sorted(wanted, key=lambda function: function.address)
 
     def pci_function(self, address: str) -> PciFunction | None:
-        """Return a PCI function by its address, be it written as by sysfs or by NVML; None: there is none."""
+        """Return a PCI function by its address, in the form of sysfs or of NVML; None: there is none."""
         from .directory import PciFunction
         from .pci import DEVICES, normal_address
 

@@ -1,4 +1,4 @@
-"""`KubeletWatch`: is there a kubelet that takes registrations, and is it still the one of before?
+"""`KubeletWatch`: is there a kubelet that takes registrations, and is it still the same one?
 
 One for all resources of a process. It looks at ``kubelet.sock`` and its directory at every event of the directory,
 every 30 s as the floor, and every second where inotify is refused or has overflowed. What it finds is a `KubeletView`;

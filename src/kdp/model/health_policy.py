@@ -51,7 +51,7 @@ class HealthPolicy:
         successes: Discoveries in a row that must call it healthy again.
         recheck: Seconds until the next discovery while such a row is unfinished, where ``poll_interval`` is longer or
             None.
-        flaps: The how manieth flap within ``flap_window`` leads to quarantine; None: none does.
+        flaps: Number of flaps within ``flap_window`` that leads to quarantine. None disables quarantine.
         flap_window: Seconds for which a flap counts. A device that stays Healthy for so long has nothing on its record.
         hold_down: Seconds without any fault that a device in quarantine needs to leave it. Doubled each time that it
             flaps within ``flap_window`` after it left.

@@ -55,7 +55,7 @@ class LabelChange:
     Attributes:
         labels: All labels that are applied.
         added: Labels that the node does not have.
-        changed: Labels with another value, by their value of before.
+        changed: Labels with another value, by their previous value.
         removed: Labels that were applied before and are not any more.
         conflicts: Labels that are in the way, which only ``force`` takes over.
     """

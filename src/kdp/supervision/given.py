@@ -17,7 +17,7 @@ import attrs
 from ..startup import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ..model.devices import Device
 
@@ -88,14 +88,19 @@ class Given:
         is_now = f"is {', '.join(new)} now" if new else "has another node now"
         return f"{is_now}; the pod was given {', '.join(lost)}; {_WAY_OUT}"
 
-    def names(self, path: str, device: Device | None) -> bool:
-        """Return whether the answer names a node that was this device's alone, and that it has no more.
+    def heirs(self, paths: Iterable[str], owners: Mapping[str, Device]) -> Iterator[tuple[str, Device]]:
+        """Find nodes of this device alone that other hardware has now, each with the device that has it.
 
         Args:
-            path: The node's path.
-            device: The device as it is now; None: it is gone.
+            paths: The paths of nodes that the device has no longer.
+            owners: As `owners_of`.
         """
-        return path in self.nodes and path not in self.shared and (device is None or path not in _paths(device))
+        for path in paths:
+            owner = owners.get(path)
+            if owner is None or path in self.shared:
+                continue
+            if not self.identity or owner.identity != self.identity:
+                yield path, owner
 
 
 def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]]) -> dict[str, str]:
@@ -108,35 +113,22 @@ def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]]) -> di
         answers: What pods have that live, each with the id of its device.
     """
     today = {device.id: device for device in devices}
-    lost = [
-        (path, device_id, answer)
-        for device_id, answer in answers
-        for path in answer.nodes
-        if answer.names(path, today.get(device_id))
-    ]
+    lost: list[tuple[str, Given, list[str]]] = []
+    for device_id, answer in answers:
+        now = _paths(today[device_id]) if device_id in today else ()
+        if paths := [path for path in answer.nodes if path not in now]:
+            lost.append((device_id, answer, paths))
     owners = owners_of(devices) if lost else {}
     return {
         owner.id: f"is {path}, which a pod was given as {device_id}; delete the pod that holds {device_id}"
-        for path, device_id, answer in lost
-        if (owner := owners.get(path)) is not None and not (owner.identity and owner.identity == answer.identity)
+        for device_id, answer, paths in lost
+        for path, owner in answer.heirs(paths, owners)
     }
 
 
 def owners_of(devices: Iterable[Device]) -> dict[str, Device]:
     """Return the device that has each node, by the node's path."""
     return {path: device for device in devices for path in _paths(device)}
-
-
-def is_replaced(gone: Device, given: Given, owners: Mapping[str, Device]) -> bool:
-    """Return whether a device that is gone has left its node to other hardware.
-
-    Args:
-        gone: The device as it was last.
-        given: What a pod was given of it.
-        owners: As `owners_of`.
-    """
-    heirs = (owners[path] for path in _paths(gone) if path in owners and path not in given.shared)
-    return any(not gone.identity or heir.identity != gone.identity for heir in heirs)
 
 
 def _paths(device: Device) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ class Labelling:
         return NodeLabels(values=values, problem=mistakes[0] if mistakes else None)
 
     def set(self, labels: NodeLabels) -> None:
-        """Publish labels, unless they are those of before."""
+        """Publish labels if they have changed."""
         if labels != self.newest.value:
             self.newest.set(labels)
 

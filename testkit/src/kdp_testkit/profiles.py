@@ -25,7 +25,7 @@ class Profile:
     Attributes:
         name: The name by which the profile is chosen, for example ``k137``.
         kubelet: The version that it stands for, for example ``1.37.1``.
-        proven: Whether a real device manager of this version can be had to compare with.
+        proven: Whether it is compared with a real device manager of this version.
         one_client_per_resource: The client records have one slot for each resource name, so that the end of an
             old stream closes the new registration (contract section 2.5). Otherwise records and endpoints are
             kept by resource name and socket path, and a path that is still on record is refused.

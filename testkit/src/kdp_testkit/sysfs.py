@@ -205,7 +205,7 @@ class SysfsTree:
         return path
 
     def heal(self, host_path: str) -> None:
-        """Let an attribute that failed be read again, with the value of before; one without a value is empty."""
+        """Let an attribute that failed be read again, with its previous value; one without a value is empty."""
         path = self.host.resolve(host_path)
         place, kept = self.path(path), self._kept("failing", path)
         if path not in parse_unreadable((self.host.root / UNREADABLE).read_text()):

@@ -245,30 +245,19 @@ def outdated(record: Record, spec: CdiSpec, known: Mapping[str, Device]) -> dict
     found: dict[str, str] = {}
     given = {_name(record.claim, use): each for use, each in record.given}
     owners = owners_of(known.values()) if any(use.device_id not in known for use in record.uses) else {}
-    declared_by = {device.name: device for device in spec.devices}
+    nodes = {each.name: [node.host_path or node.path for node in each.edits.device_nodes] for each in spec.devices}
     for use in record.uses:
         name = _name(record.claim, use)
         answer = given.get(name, Given())
         device = known.get(use.device_id)
         if device is not None:
             fault = answer.fault(device)
-        elif name in declared_by and (path := _replaced(declared_by[name], answer, owners)) is not None:
-            fault = f"is gone, and {path} is {owners[path].id} now; delete the pod"
         else:
-            fault = None
+            heir = next(answer.heirs(nodes.get(name, ()), owners), None)
+            fault = None if heir is None else f"is gone, and {heir[0]} is {heir[1].id} now; delete the pod"
         if fault is not None:
             found[name] = f"device {use.device_id} {fault}"
     return found
-
-
-def _replaced(device: CdiDevice, given: Given, owners: Mapping[str, Device]) -> str | None:
-    """Return a node of a device that is gone which other hardware has now; None: there is none."""
-    for node in device.edits.device_nodes:
-        path = node.host_path or node.path
-        owner = owners.get(path)
-        if owner is not None and path not in given.shared and not (given.identity and given.identity == owner.identity):
-            return path
-    return None
 
 
 def record_of(spec: CdiSpec) -> Record | None:

@@ -220,7 +220,7 @@ class Preparer:
         known, record = self._hooks.latest, step.record
         if known is not None or not await offload(self._cdi.file(self._kind, step.claim.uid).exists):
             await offload(lambda: self._write_spec(record, known or {}))
-        if known and record.spec is not None and (lost := outdated(record, _parsed(record.spec), known)):
+        if record.spec is not None and (lost := outdated(record, _parsed(record.spec), known or {})):
             raise ClaimError("; ".join(lost.values()))
 
     async def _start(self, step: steps.Start) -> Mapping[Part, Mount]:

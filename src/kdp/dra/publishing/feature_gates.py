@@ -1,4 +1,4 @@
-"""What an API server left out of a ResourceSlice without a word, by which gate, and what can be published all the same.
+"""What an API server silently left out of a ResourceSlice, by which gate, and what can be published all the same.
 
 A server whose feature gate is off removes the fields of that feature from what it is sent (``k8s.io/kubernetes``
 ``pkg/registry/resource/resourceslice/strategy.go``). Writing again would only be answered in the same way, so the

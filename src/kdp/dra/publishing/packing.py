@@ -6,7 +6,7 @@ goes or changes touches one slice; only a leaf that overflows is divided, and on
 that half as many would do are all of them filled anew.
 
 Sans-IO and pure: the same input gives the same leaves. A leaf's position is the first part of its slice's name, which
-is how the leaves of before are found after a restart.
+is how the previous leaves are found after a restart.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def place(items: Sequence[Item], room: tuple[int, ...], previous: Sequence[Leaf]
     Args:
         items: All of them, in order; each fits into an empty leaf.
         room: How much of each kind a leaf has.
-        previous: The leaves of before, in order.
+        previous: The previous leaves, in order.
 
     Returns:
         At least one leaf; it is empty if there are no items.

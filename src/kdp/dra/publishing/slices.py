@@ -1,6 +1,6 @@
 """The ResourceSlices of a pool, made of its devices, and what has to be written so that the API server has them.
 
-`pool_slices` is a pure function: devices, counters and the leaves of before go in, slices come out; equal input gives
+`pool_slices` is a pure function: devices, counters, and the previous leaves go in, slices come out; equal input gives
 equal bytes. The order of the devices is the order in which the scheduler tries them
 (``k8s.io/dynamic-resource-allocation`` ``structured/internal``): it goes through slices by name and through a slice's
 devices from the first.
@@ -152,12 +152,12 @@ class Memory:
         return placed
 
     def slice(self, made: PoolSlice) -> PoolSlice:
-        """Return the slice of before if this one is no other."""
+        """Return the previous slice if this one is the same."""
         known = self._slices.get(made.position)
         return known if known is not None and known == made else made
 
     def is_valid(self, made: PoolSlice, limits: Limits) -> bool:
-        """Return whether it is a slice of before, which has been judged by the same limits."""
+        """Return whether it is a previous slice, which has been judged by the same limits."""
         return self._limits == limits and self._slices.get(made.position) is made
 
     def keep(self, entries: Mapping[str, _Entry], slices: Sequence[PoolSlice], limits: Limits) -> None:
@@ -204,7 +204,7 @@ def pool_slices(
         standard: The standard attributes of the devices, by their ids.
         plain: Whether no device will ever have a taint, a list, or counters: only then does a slice hold 128 devices.
             Otherwise it is 64 from the start, because the first taint would make a larger slice invalid.
-        previous: The slices of before, or the objects that the API server has; they are changed as little as possible.
+        previous: The previous slices, or the objects that the API server has; they are changed as little as possible.
         memory: What is remembered from call to call; None: nothing.
 
     Raises:

@@ -129,7 +129,7 @@ class Instance(abc.ABC):
 
     @abc.abstractmethod
     async def kill(self) -> None:
-        """End it without a word, as SIGKILL does; its sockets stay as dead files."""
+        """End it abruptly, as SIGKILL does; its sockets stay as dead files."""
 
     @abc.abstractmethod
     def output(self) -> str:

@@ -194,7 +194,7 @@ class KubeletCore(AsyncContextManagerMixin):
         await self._end("stopped")
 
     async def crash(self) -> None:
-        """Kill it: connections break without a word, kubelet.sock stays as a dead file.
+        """Kill it: connections break abruptly, kubelet.sock stays as a dead file.
 
         Raises:
             ScenarioError: It does not run.
@@ -419,7 +419,7 @@ class KubeletCore(AsyncContextManagerMixin):
             client.may_read.set()
 
     def sever(self, resource: str) -> None:
-        """Fault 32: the connection to this resource's plugin breaks without a word.
+        """Fault 32: the connection to this resource's plugin breaks abruptly.
 
         On a node: the kubelet is killed.
 

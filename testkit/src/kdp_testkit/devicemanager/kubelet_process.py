@@ -184,7 +184,7 @@ class KubeletProcess:
                 path.unlink(missing_ok=True)
 
     def crash(self) -> None:
-        """Break everything at once and without a word, as SIGKILL does; `run` must still be cancelled."""
+        """Break everything at once and abruptly, as SIGKILL does; `run` must still be cancelled."""
         self._is_over = True
         for listener in self._listeners:
             listener.slam()

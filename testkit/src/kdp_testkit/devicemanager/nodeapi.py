@@ -1,7 +1,7 @@
 """What the kubelet's local APIs have in common: a socket of their own, and a limit of calls a second.
 
 The socket is a `Listener`, as kubelet.sock is: a killed kubelet leaves it behind as a dead file and breaks the
-connections without a word. A new kubelet removes what lies there and binds anew.
+connections abruptly. A new kubelet removes what lies there and binds anew.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ApiServer:
             await self._listener.serve()
 
     def slam(self) -> None:
-        """Break everything at once and without a word; `serve` must still be cancelled."""
+        """Break everything at once and abruptly; `serve` must still be cancelled."""
         if self._listener is not None:
             self._listener.slam()
 

@@ -85,7 +85,7 @@ class ApiFaults:
         self._arm(lambda: ApiRefused(status, "", content=content), method, times, path)
 
     def away(self) -> None:
-        """The server is gone: connections are refused or break, watches end without a word. `back` ends it.
+        """The server is gone: connections are refused or break, watches end abruptly. `back` ends it.
 
         A good driver goes on with what it knows, and asks no more often than every few seconds.
         """
@@ -101,7 +101,7 @@ class ApiFaults:
         self.delay = seconds
 
     def drop_watches(self) -> None:
-        """All open watches break without a word. A good client goes on from its last version."""
+        """All open watches break abruptly. A good client goes on from its last version."""
         dropped, self.dropped = self.dropped, anyio.Event()
         dropped.set()
 

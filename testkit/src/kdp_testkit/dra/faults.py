@@ -75,7 +75,7 @@ class DraFaults:
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def drop_connections(self, driver: str) -> None:
-        """Break the connections to a driver's instances without a word; the kubelet reconnects at once.
+        """Break the connections to a driver's instances abruptly; the kubelet reconnects at once.
 
         A good driver does not mind: prepared claims and slices stay.
 

@@ -168,7 +168,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         self.events.add(common.KubeletStarted(profile=self.profile.name))
 
     async def crash(self) -> None:
-        """Kill it: connections break without a word, the checkpoint stays.
+        """Kill it: connections break abruptly, the checkpoint stays.
 
         Raises:
             ScenarioError: It does not run.

@@ -156,7 +156,7 @@ class DraKubeletProcess:
                 await settle()
 
     def crash(self) -> None:
-        """Break everything at once and without a word, as SIGKILL does; `run` must still be cancelled."""
+        """Break everything at once and abruptly, as SIGKILL does; `run` must still be cancelled."""
         self._is_over = True
         for instance in self._instances:
             instance.connection.sever()

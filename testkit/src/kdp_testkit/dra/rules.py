@@ -66,7 +66,7 @@ class Account:
 
 
 def drop_disabled(item: Object, gates: frozenset[str]) -> None:
-    """Remove the fields of a ResourceSlice whose gates are off, without a word."""
+    """Remove the fields of a ResourceSlice whose gates are off, silently."""
     spec = item["spec"]
     for gate, fields in _OF_SPEC.items():
         if gate not in gates:
@@ -83,7 +83,7 @@ def drop_disabled(item: Object, gates: frozenset[str]) -> None:
 
 
 def drop_disabled_of_claim(item: Object, gates: frozenset[str]) -> None:
-    """Remove the fields of a ResourceClaim's status whose gates are off, without a word."""
+    """Remove the fields of a ResourceClaim's status whose gates are off, silently."""
     if "DRAResourceClaimDeviceStatus" not in gates:
         item["status"].pop("devices", None)
     if "DRAOptionalNodeOperations" not in gates:

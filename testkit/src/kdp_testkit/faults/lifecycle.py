@@ -97,7 +97,7 @@ class LifeCycleFaults(FaultGroup):
     def registry_dead(self) -> None:
         """Fault 58: no process listens on kubelet.sock any more, while the kubelet lives and reads its streams.
 
-        On a node: kubelets up to 1.31 whose registry server died without a word (#125506, B23). A restart cures it.
+        On a node: kubelets up to 1.31 whose registry server died silently (#125506, B23). A restart cures it.
 
         A good plugin keeps the stream that it has; without one it says why and goes on trying.
         """

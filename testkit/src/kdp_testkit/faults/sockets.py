@@ -103,7 +103,7 @@ class SocketFaults(FaultGroup):
         self._kubelet.paths.kubelet_socket.unlink()
 
     def recreate_socket_file(self) -> None:
-        """Fault 17: kubelet.sock is made again, as another name of the same inode; the kubelet is the one of before.
+        """Fault 17: kubelet.sock is made again, as another name of the same inode; the kubelet stays the same.
 
         On a node: file systems reuse inode numbers, so a new socket can have the old one's (section 4.4).
 

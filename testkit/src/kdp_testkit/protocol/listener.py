@@ -2,7 +2,7 @@
 
 gRPC binds, listens, serves and unlinks in one step and says goodbye to its clients when it stops. A kubelet is
 less tidy, and plugins must live with it: between bind(2) and listen(2) connections are refused (contract section
-4.4), a killed kubelet leaves a dead file behind (4.3) and closes its connections without a word. So the socket is
+4.4), a killed kubelet leaves a dead file behind (4.3) and closes its connections abruptly. So the socket is
 ours, and each connection is relayed, byte by byte, to the server, which listens on an abstract address.
 """
 
@@ -105,7 +105,7 @@ class Listener:
             inner.close()
 
     def slam(self) -> None:
-        """Refuse new connections and break all others without a word; the file stays as a dead socket.
+        """Refuse new connections and break all others abruptly; the file stays as a dead socket.
 
         Takes effect at once; `serve` must still be cancelled.
         """

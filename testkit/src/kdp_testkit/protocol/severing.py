@@ -1,4 +1,4 @@
-"""Breaks a connection of this process without a word, as a kubelet's that is killed.
+"""Breaks a connection of this process abruptly, as a kubelet's that is killed.
 
 gRPC does not hand out its sockets, so they are found among this process's descriptors by the name that the other side
 has bound. The same name may be bound by somebody else as well: another plugin in another kubelet's directory, or, in a

@@ -430,7 +430,7 @@ class PluginConnection:
             raise CallError("CANCELLED", _CLOSING) from None
 
     def sever(self) -> bool:
-        """Break the connection without a word, as a killed process does; return whether a socket was found.
+        """Break the connection abruptly, as a killed process does; return whether a socket was found.
 
         A closing channel says goodbye (RST_STREAM, GOAWAY); a kubelet that is killed does not. The channel must still
         be closed.
