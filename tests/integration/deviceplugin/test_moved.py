@@ -164,7 +164,12 @@ async def test_a_plugin_that_starts_again_in_its_process_found_the_file_locked(
 ) -> None:
     """As after a change of its configuration. It took itself for a neighbour, and listed moved devices as Healthy."""
     release = vars(AllocationStore)["_release"]
-    monkeypatch.setattr(AllocationStore, "_release", lambda store: (time.sleep(0.05), release(store)))  # a slow disk
+
+    def slowly(store: AllocationStore) -> None:
+        time.sleep(0.05)  # the disk's
+        release(store)
+
+    monkeypatch.setattr(AllocationStore, "_release", slowly)
     backend, state = Adapters(SysfsTree(tmp_path / "node"), numbers=True), tmp_path / "state"
     async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state):
         await kubelet.admit(Pod.asking({RESOURCE: 2}))
