@@ -112,10 +112,13 @@ class AllocationStore:
         self._dead: list[tuple[Path, int]] = []
         self._worker = Worker(f"kdp-state-{self._stem}")
         self._newest = 0
+        self._is_closed = False
         self.problem: str | None = None
 
     async def adopt(self) -> list[Saved]:
         """Return the allocations of dead processes. The next `save` must contain them. Blocks for the disk."""
+        if self._is_closed:
+            return []
         try:
             return value_of(await self._worker.submit(self._adopt))
         except RuntimeError as error:
@@ -133,7 +136,10 @@ class AllocationStore:
         number = self._newest
         try:
             async with asyncio.timeout(patience):
-                return value_of(await self._worker.submit(lambda: self._save(allocations, number)))
+                saving = self._worker.submit(lambda: self._save(allocations, number))
+                if self._is_closed:  # what ended late is saved, and does not keep the file from the next one
+                    self.close()
+                return value_of(await saving)
         except TimeoutError:
             self._warn(f"{self._directory} has not taken the allocations within {patience:g} s")
         except RuntimeError as error:
@@ -142,6 +148,7 @@ class AllocationStore:
 
     def close(self) -> asyncio.Future[Any] | None:
         """Let the thread end when it is free; return what is done when another may adopt the file. None: it may now."""
+        self._is_closed = True
         if not self._worker.is_started:
             return None
         released = self._worker.submit(self._release)

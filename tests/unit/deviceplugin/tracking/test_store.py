@@ -189,3 +189,16 @@ async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_ca
 def test_a_state_that_json_cannot_carry_is_refused(state: object) -> None:
     with pytest.raises(InvalidValueError, match="the allocation's state"):
         check_state(state)
+
+
+async def test_what_was_saved_after_the_end_kept_the_file_from_the_next_one(tmp_path: Path) -> None:
+    """In one process, as after a change of the configuration: it was taken for a living neighbour's for good."""
+    ended = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+    await ended.save([])
+    ended.close()
+    assert await ended.save([Saved(uid="1", ids=("w0",), state={}, is_seen=True)])
+    [name] = files(tmp_path)
+    await eventually_free(tmp_path / name)
+    next_one = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+    assert [each.uid for each in await next_one.adopt()] == ["1"]
+    assert await ended.adopt() == []
