@@ -64,7 +64,7 @@ def test_all_at_once(conformance):
     )
     assert "3 passed, 1 skipped" in said, said
     assert "1 error" in said or "1 failed" in said, said
-    assert "test_widgets[33-Allocate-of-one-device-is-answered-well]" in said
+    assert "test_widgets[33-Allocate-of-one-device-gets-a-valid-reply]" in said
     assert "check 65 does not apply" in said
     assert "check 33, Allocate of one device gets a valid reply" in said
     assert "/nowhere/at/all" in said
