@@ -54,7 +54,7 @@ _ALL: Final = "all"
     "resources",
     metavar="NAME",
     multiple=True,
-    help="With a node: the zero and the labels of this resource, as of one that only devices name; may be repeated.",
+    help="With a node: also remove this resource's capacity and labels. Name each resource that only devices carry.",
 )
 @cluster_option
 @backend_options

@@ -56,7 +56,7 @@ _CDI = Need(
 _HTTP = Need(lambda settings: settings.http is not None, "no probe is answered over TCP", "give --http :8080")
 _ANSWERED = Need(
     lambda settings: settings.http is not None or settings.has_socket,
-    "there is neither --http nor --socket to answer at",
+    "neither --http nor --socket is given, so nothing can answer",
     "give one, as --http :8080",
 )
 _LABELS = Need(lambda settings: settings.labels != "off", "nodes are not labelled", "say --labels nfd")

@@ -133,7 +133,7 @@ _ABOUT: Final = {
     "networkPolicy": "Keeps other pods away from the port, but those of the namespace scrapedFrom.",
     "openshift": "Whether to make an account, and security context constraints that allow this pod alone.",
     "podMonitor": "A PodMonitor for the Prometheus operator; it needs config.metrics.",
-    "serviceMonitor": "A Service and a ServiceMonitor for the Prometheus operator, in the place of a PodMonitor.",
+    "serviceMonitor": "A Service and a ServiceMonitor for the Prometheus operator, instead of a PodMonitor.",
     "dashboard": "A ConfigMap with the dashboard for Grafana's sidecar, which finds it by its labels. For one release.",
     "rules": "A PrometheusRule with the alerts, for the Prometheus operator. For one release.",
     "files": "Files that the container has in /etc/kdp, by name; a parameter names one as /etc/kdp/NAME.",

@@ -169,7 +169,7 @@ def test_sharing_is_made_of_its_settings() -> None:
         ),
         (
             {"KDP_METRICS": "on", "KDP_STATE_DIR": "none"},
-            "KDP_METRICS: there is neither --http nor --socket to answer at, so it has no effect",
+            "KDP_METRICS: neither --http nor --socket is given, so nothing can answer, so it has no effect",
         ),
     ],
 )

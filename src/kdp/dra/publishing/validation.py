@@ -419,7 +419,7 @@ def _pool(items: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
         if spec["driver"] != specs[0]["driver"] or spec["pool"] != specs[0]["pool"]:
             yield Problem(f"{path}.pool", "driver, pool, generation and count must be those of the other slices")
         if spec["pool"]["resourceSliceCount"] != len(specs):
-            yield Problem(f"{path}.pool.resourceSliceCount", f"must be {len(specs)}, as many as there are")
+            yield Problem(f"{path}.pool.resourceSliceCount", f"must be {len(specs)}, the number of slices in the pool")
     declared = [each for spec in specs for each in spec.get("sharedCounters", [])]
     for index, spec in enumerate(specs):
         yield from _unknown_counters(spec.get("devices", []), declared, f"slices[{index}].")

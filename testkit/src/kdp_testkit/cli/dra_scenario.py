@@ -193,7 +193,7 @@ class DraScenario(BaseScenario):
         """Try claims of several sizes, one after the other; return the pod that runs then; None: none was tried."""
         found = claimable(slices)
         if not found:
-            self.tell("pod_skipped", f"{self._driver}: no device that a claim can have, so no pod is tried", {})
+            self.tell("pod_skipped", f"{self._driver}: a claim can have none of the devices, so no pod was tried", {})
             return None
         held = await self._first_claim(kubelet, server, found[:1])
         for size in sizes(len(found))[1:]:
