@@ -106,5 +106,5 @@ def shown(self: Any) -> str:
     """Be the ``__repr__`` of a value that each start loads. attrs compiles one for a class without. Gain: 7 ms."""
     from attrs import fields
 
-    names = [field.name for field in fields(self.__class__) if field.repr]
+    names = [field.alias or field.name for field in fields(self.__class__) if field.repr]
     return f"{self.__class__.__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"

@@ -60,9 +60,8 @@ class Widgets(kdp.DeviceBackend):
         assert devices.claim is not None
         print("allocate", devices.claim.name, devices.request, *devices.ids, flush=True)
         mode = devices.config or WidgetMode()
-        edits = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
         devices.state["claim"] = devices.claim.name
-        return attrs.evolve(edits, env={**edits.env, "GREETING": mode.greeting})
+        return devices.edits().adding(env={"GREETING": mode.greeting})
 
     @override
     def released(self, devices: kdp.Allocation) -> None:

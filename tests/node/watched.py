@@ -80,7 +80,7 @@ class Gpus(kdp.DeviceBackend):
             time.sleep(3)
         if (HERE / "refuse").exists():
             raise kdp.AllocationError("not today")
-        return super().allocate(devices)
+        return devices.edits()
 
     def released(self, devices):
         pass

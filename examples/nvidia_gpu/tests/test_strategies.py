@@ -160,8 +160,8 @@ class _Seen(kdp.hardware.Host):
         return super().read_bytes(host_path)
 
     @override
-    def glob(self, pattern: str) -> list[str]:
-        _LOOKED.append(pattern)
+    def glob(self, pattern: str | os.PathLike[str]) -> list[str]:
+        _LOOKED.append(str(pattern))
         return super().glob(pattern)
 
 

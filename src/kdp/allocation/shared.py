@@ -115,7 +115,9 @@ class _Shared(WrappedBackend):
             return [device]
         renamed = self.sharing.resource(resource) if resource else None
         return [
-            attrs.evolve(device, id=replica_id(device.id, n), resource=renamed, handle=_Origin(device))
+            attrs.evolve(
+                device, id=replica_id(device.id, n), unit=device.unit, resource=renamed, handle=_Origin(device)
+            )
             for n in range(count)
         ]
 

@@ -49,7 +49,8 @@ def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/
         paths: The kubelet's directories, where a plugin has another socket.
         locks: The kernel's list of locks.
     """
-    traces = [*_locks(directory, locks), *_sockets(paths.device_plugin_dir)]
+    # The kernel may list a lock twice if others come and go meanwhile.
+    traces = list(dict.fromkeys([*_locks(directory, locks), *_sockets(paths.device_plugin_dir)]))
     more = f" and {len(traces) - _MOST_TOLD} more" if len(traces) > _MOST_TOLD else ""
     running = f", although {', '.join(traces[:_MOST_TOLD])}{more}" if traces else ""
     is_running = bool(traces)

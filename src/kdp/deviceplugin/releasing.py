@@ -87,5 +87,6 @@ class Releaser:
             devices=tuple(self._tracker.device(record.resource, device_id) for device_id in record.ids),
             deadline=time.monotonic() + limit,
             state=check_state(record.state),
+            joined_env=supervisor.backend.joined_env,
         )
         await supervisor.call("released", allocation, deadline=limit)

@@ -287,7 +287,12 @@ class Servicer:
         until = started + self._supervisor.deadlines.allocate
         wanted = sorted(set(ids))  # the kubelet's order is random and means nothing
         async with self._records.allocating(self._resource, wanted, until=until) as give:
-            allocation = Allocation(resource=self._resource, devices=self._healthy(wanted), deadline=until)
+            allocation = Allocation(
+                resource=self._resource,
+                devices=self._healthy(wanted),
+                deadline=until,
+                joined_env=self._supervisor.backend.joined_env,
+            )
             reply = await self._reply(allocation)
             named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
             moving = [device for device in allocation if device.edits.device_nodes or device.identity]
@@ -310,10 +315,7 @@ class Servicer:
             )
             return reply
         try:
-            edits = ContainerEdits.merge(
-                [(device.id, device.edits) for device in allocation.devices],
-                joined_env=self._supervisor.backend.joined_env,
-            )
+            edits = allocation.edits()
         except EditConflictError as error:
             raise EditConflictError(f"{self._resource}: {error}") from error
         try:
@@ -414,6 +416,7 @@ class Servicer:
             devices=self._known(sorted(set(ids))),
             deadline=time.monotonic() + limit,
             state=self._records.state(self._resource, ids),
+            joined_env=self._supervisor.backend.joined_env,
         )
         await self._supervisor.call(
             "prepare_container", allocation, deadline=limit, then=lambda _: check_state(allocation.state)

@@ -109,13 +109,13 @@ class RecordingHost(Host):
     device_node = _noted(Host.device_node)
 
     @override
-    def glob(self, pattern: str) -> list[str]:
+    def glob(self, pattern: str | os.PathLike[str]) -> list[str]:
         found = super().glob(pattern)
         self.note(*found)
         return found
 
     @override
-    def directories(self, pattern: str) -> list[Directory]:
+    def directories(self, pattern: str | os.PathLike[str]) -> list[Directory]:
         self.glob(pattern)
         return super().directories(pattern)
 

@@ -24,7 +24,7 @@ import attrs
 from ..errors import InvalidValueError
 from ..startup import shown
 from ..storage.reading import check_regular, read_start
-from .patterns import check_readable, in_one_directory, matching, names
+from .patterns import absolute, check_readable, in_one_directory, matching, names
 from .resolving import READ_ONLY, Below, open_straight, resolve
 
 if TYPE_CHECKING:
@@ -141,19 +141,20 @@ class Host:
         found = self.look(host_path)
         return found is not None and stat.S_ISDIR(found[0])
 
-    def glob(self, pattern: str) -> list[str]:
+    def glob(self, pattern: str | os.PathLike[str]) -> list[str]:
         """Return the node's paths that match a shell pattern, sorted by their text; ``**`` matches any depth.
 
         A link that leads nowhere is a path, too. `escape` makes a plain name of one with brackets in it.
 
         Raises:
+            InvalidValueError: The pattern is relative.
             PermissionError: This process may not read the directory, so that it cannot know what is there.
         """
+        pattern = absolute(pattern)
         if "\0" in pattern:
             return []
         if self.root is not _SLASH:
             return sorted(matching(self, pattern))
-        pattern = f"/{pattern.lstrip('/')}"
         found = sorted(glob.glob(pattern, recursive=True))
         if not found or "**" in pattern:  # which finds the directory itself
             check_readable(pattern)
@@ -169,10 +170,11 @@ class Host:
         """Return what a regular file says, 1 MiB at most. Never waits for a writer, but a driver may take its time.
 
         Raises:
+            InvalidValueError: The path is relative.
             OSError: The file is absent, is a FIFO or a device node, or reading it fails. sysfs answers with EINVAL,
                 ENODEV, EOPNOTSUPP, and more.
         """
-        path = os.fspath(host_path)
+        path = absolute(host_path)
         if self.root is _SLASH and "\0" not in path:
             return _read(os.open(path, READ_ONLY))
         descriptor = open_straight(str(self.root), path)
@@ -197,11 +199,16 @@ class Host:
         if stat.S_ISREG(mode) and not mode & 0o444:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
-    def reading(self, host_path: str) -> Reading[str]:
-        """Return what a file says as text, or the reason why it cannot be read; see `Directory` for attributes."""
+    def reading(self, host_path: str | os.PathLike[str]) -> Reading[str]:
+        """Return what a file says as text, or the reason why it cannot be read; see `Directory` for attributes.
+
+        Raises:
+            InvalidValueError: The path is relative.
+        """
         from .readings import read
 
-        return read(host_path, lambda: self.read_bytes(host_path))
+        path = absolute(host_path)
+        return read(path, lambda: self.read_bytes(path))
 
     def read_link(self, host_path: str | os.PathLike[str]) -> str | None:
         """Return the target of a link as it is written, be it there or not; None: there is no link."""
@@ -279,23 +286,29 @@ class Host:
         """Return a directory with typed readers for its attributes, links followed.
 
         It need not be there: its attributes are absent then, each with the reason, and `Directory.exists` is false.
+
+        Raises:
+            InvalidValueError: The path is relative.
         """
         from .directory import Directory
 
+        path = absolute(host_path)
         try:
-            return Directory(self, self.resolve(host_path))
+            return Directory(self, self.resolve(path))
         except OSError:  # a loop of links, as each reader will tell
-            return Directory(self, str(host_path))
+            return Directory(self, path)
 
-    def directories(self, pattern: str) -> list[Directory]:
+    def directories(self, pattern: str | os.PathLike[str]) -> list[Directory]:
         """Return directories by shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``.
 
         Raises:
-            PermissionError: As of `glob`.
+            InvalidValueError: The pattern is relative.
+            PermissionError: This process may not read the directory, so that it cannot know what is there.
         """
         from ..model.names import natural
         from .directory import Directory
 
+        pattern = absolute(pattern)
         one = in_one_directory(pattern)
         if one is None:
             places = (self.directory(path) for path in sorted(self.glob(pattern), key=natural))

@@ -11,10 +11,24 @@ import glob
 import os
 from typing import TYPE_CHECKING
 
+from ..errors import InvalidValueError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .directory import NodeFiles
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return a path or pattern of the node as text.
+
+    Raises:
+        InvalidValueError: It is relative: this process's working directory is no place of the node.
+    """
+    text = os.fspath(path)
+    if not text.startswith("/"):
+        raise InvalidValueError(f"path {text!r}: must be absolute; valid is '/sys/class/net/*'")
+    return text
 
 
 @functools.lru_cache(maxsize=1024)

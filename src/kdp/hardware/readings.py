@@ -34,13 +34,13 @@ class Reading(Generic[_T]):
     Attributes:
         path: The attribute, as a path of the node.
         value: The value; None: there is none, and `problem` says why.
-        problem: A sentence that names the attribute; None: there is a value.
+        problem: A sentence that names the attribute; "": there is a value.
         errno: The error with which reading it failed; None: it was read, though it may be empty or nonsense.
     """
 
     path: str
     value: _T | None
-    problem: str | None = None
+    problem: str = ""
     errno: int | None = None
 
     @property

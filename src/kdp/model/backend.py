@@ -69,6 +69,7 @@ class Allocation(Sequence[Device]):
         share_id: Which share of a shared device this is, by device id.
         admin_access: Whether this is admin access: another claim may have the devices at the same time, so neither
             ``allocate`` nor ``released`` may change anything about them. Source: DRA contract section 3.4.
+        joined_env: The backend's ``joined_env``, for `edits`.
         network: What is known of network interfaces, by device id. What ``allocate`` puts in is told in the claim's
             ``status.devices`` (``--device-status on``) and in the metadata file of its containers (``--device-metadata
             on``). Other hooks find nothing in it.
@@ -86,6 +87,7 @@ class Allocation(Sequence[Device]):
     consumed: Mapping[str, Mapping[str, Quantity]] = attrs.field(factory=dict[str, Any])
     share_id: Mapping[str, str] = attrs.field(factory=dict[str, Any])
     admin_access: bool = False
+    joined_env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
     network: dict[str, NetworkData] = attrs.field(factory=dict[str, Any])
 
     @overload
@@ -108,6 +110,15 @@ class Allocation(Sequence[Device]):
     def ids(self) -> tuple[str, ...]:
         """The devices' ids."""
         return tuple(device.id for device in self.devices)
+
+    def edits(self) -> ContainerEdits:
+        """Return the devices' own edits, merged: what a container gets if the backend has no ``allocate``.
+
+        Raises:
+            EditConflictError: Two devices want different values at one place.
+            AllocationError: No program can be started with the variables.
+        """
+        return ContainerEdits.merge(((each.id, each.edits) for each in self.devices), joined_env=self.joined_env)
 
 
 @final
@@ -341,7 +352,7 @@ class DeviceBackend(abc.ABC):
         """
 
     def allocate(self, devices: Allocation) -> ContainerEdits | Awaitable[ContainerEdits]:
-        """Return what a container needs to use these devices; default: the devices' own edits, merged.
+        """Return what a container needs to use these devices; default: ``devices.edits()``.
 
         Called once for each container at pod admission, never at a container's restart, a kubelet's restart or a
         reboot (contract section 6.1): what it prepared must survive those, or be made again in ``open``. There is no

@@ -6,6 +6,7 @@ version are checked where the server's version is known, in ``kdp.dra``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import ip_interface
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, final, get_args
@@ -17,7 +18,7 @@ from .names import check_label_name, check_label_value
 from .quantities import Amount, check_amount, exact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
 MAX_POLICY_VALUES = 10
 """Choices of one request policy."""
@@ -60,8 +61,9 @@ class Taint:
     value: str = attrs.field(default="", converter=check_label_value)
 
 
-def _amounts(value: Iterable[Amount]) -> tuple[Amount, ...]:
-    return tuple(check_amount(amount, "request policy: value") for amount in value)
+def _amounts(value: Iterable[Amount] | Amount) -> tuple[Amount, ...]:
+    amounts = value if isinstance(value, Iterable) else (value,)
+    return tuple(check_amount(amount, "request policy: value") for amount in amounts)
 
 
 def _amount(value: Amount | None) -> Amount | None:

@@ -6,9 +6,9 @@ the wire. Validation happens on construction, so that a wrong value is found whe
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -16,7 +16,8 @@ from typing_extensions import override
 
 from ..errors import InvalidValueError, kind_of
 from ..startup import shown
-from .edits import ContainerEdits
+from .edits import ContainerEdits, forget_default
+from .frozen import FrozenDict, dict_of
 from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
 from .quantities import Amount, capacities, check_amount, exact
 from .text import plain_text
@@ -89,8 +90,10 @@ _NUMBERS = re.compile(r"v?(\d{1,18})(?:\.(\d{1,18}))?(?:\.(\d{1,18}))?(?!\d)", r
 
 
 def _semver(value: str) -> str:
-    if not _SEMVER.match(value):
-        raise InvalidValueError(f"version {value!r}: must be a semantic version; valid is '550.54.15'")
+    if not isinstance(value, str) or not _SEMVER.match(value):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(
+            f"version {value!r}: must be MAJOR.MINOR.PATCH, for example '550.54.15'; kdp.Version.parse takes others"
+        )
     return value
 
 
@@ -131,11 +134,20 @@ AttributeValue = bool | int | str | Version
 """What an attribute may hold: the four types of DRA."""
 
 
-def _numa_nodes(value: Iterable[int]) -> tuple[int, ...]:
+def _integer(value: object) -> int | None:
+    """Return any integer as an int, for example numpy's; None: it is none."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _numa_nodes(value: Iterable[int] | int) -> tuple[int, ...]:
     nodes: set[int] = set()
-    for node in value:
-        if not isinstance(node, int) or isinstance(node, bool) or node > MAX_NUMA_NODE:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidValueError(f"NUMA node {node!r}: must be a number from 0 to {MAX_NUMA_NODE}; valid is 0")
+    for given in value if isinstance(value, Iterable) else (value,):
+        node = _integer(given)
+        if node is None or node > MAX_NUMA_NODE:
+            raise InvalidValueError(f"NUMA node {given!r}: must be a number from 0 to {MAX_NUMA_NODE}; valid is 0")
         if node >= 0:  # sysfs says -1 for "unknown": that is no node (contract section 8)
             nodes.add(node)
     return tuple(sorted(nodes))
@@ -154,33 +166,37 @@ def _health(value: Health) -> Health:
 
 
 _NO_EDITS = ContainerEdits()
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = FrozenDict()
 """What all devices share that say nothing: ten thousand need no mappings of their own."""
 
 
 def _attributes(value: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
     if value is _NOTHING:
         return value
-    for name, held in value.items():
-        check_attribute_name(name)
-        if not isinstance(held, (bool, int, str, Version)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidValueError(f"attribute {name}={held!r}: must be bool, int, str or kdp.Version")
-    return MappingProxyType({name: _plain(held) for name, held in value.items()})
+    given = dict_of(value, "attributes", {"model": "A1"})
+    return FrozenDict({check_attribute_name(name): _attribute(name, held) for name, held in given.items()})
 
 
-def _plain(value: AttributeValue) -> AttributeValue:
-    """Return a value of a subclass, as of an enumeration, as the type itself."""
+def _attribute(name: str, value: object) -> AttributeValue:
+    """Return a value of a subclass, such as an enumeration's, as the type itself, and any integer as an int."""
     if type(value) in (bool, int, str, Version):
-        return value
-    return str.__str__(value) if isinstance(value, str) else int.__int__(value)  # type: ignore[arg-type]
+        return value  # type: ignore[return-value]
+    if isinstance(value, str):
+        return str.__str__(value)
+    number = _integer(value)
+    if number is None:
+        raise InvalidValueError(f"attribute {name}={value!r}: must be bool, int, str or kdp.Version")
+    return number
 
 
-def _unit(value: str) -> str:
+def _unit(value: str | None) -> str | None:
+    if value is None:
+        return None
     if not isinstance(value, str) or len(value) > MAX_UNIT_LENGTH:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
             f"unit {value!r:.80}: must be text of at most {MAX_UNIT_LENGTH} characters; valid is '0000:3b:00.0'"
         )
-    return str.__str__(value)
+    return str.__str__(value) or None
 
 
 def _identity(value: str) -> str:
@@ -198,13 +214,15 @@ def _shareable(value: bool | Mapping[str, RequestPolicy] | None) -> Mapping[str,
         return None
     from .claims import RequestPolicy
 
-    policies: dict[str, RequestPolicy] = {} if value is True else dict(value)
+    policies = FrozenDict[str, RequestPolicy]()
+    if value is not True:
+        policies = FrozenDict(dict_of(value, "shareable", "{'memory': kdp.RequestPolicy(default=1)}"))
     for name, policy in policies.items():
         if not isinstance(policy, RequestPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(
                 f"shareable {name}={policy!r}: must be kdp.RequestPolicy; valid is kdp.RequestPolicy(default=1)"
             )
-    return MappingProxyType(policies)
+    return policies
 
 
 def counter_sets(value: Mapping[str, Mapping[str, Amount]], what: str) -> Mapping[str, Mapping[str, Amount]]:
@@ -213,15 +231,19 @@ def counter_sets(value: Mapping[str, Mapping[str, Amount]], what: str) -> Mappin
     Raises:
         InvalidValueError: A name is no DNS label, a set is empty, or an amount is none or negative.
     """
-    for name, counters in value.items():
+    sets: dict[str, Mapping[str, Amount]] = {}
+    for name, given in dict_of(value, what, {"card": {"memory": 1}}).items():
         check_counter_name(name)
+        counters = dict_of(given, f"{what} {name}", {"memory": 1})
         if not counters:
             raise InvalidValueError(f"{what} {name!r}: must name at least one counter; valid is {{'memory': 1}}")
         for counter, amount in counters.items():
             check_counter_name(counter)
-            if exact(check_amount(amount, f"{what} {name}: counter {counter}")) < 0:
+            counters[counter] = checked = check_amount(amount, f"{what} {name}: counter {counter}")
+            if exact(checked) < 0:
                 raise InvalidValueError(f"{what} {name}: counter {counter}={amount}: must be 0 or more; valid is 1")
-    return MappingProxyType({name: MappingProxyType(dict(counters)) for name, counters in value.items()})
+        sets[name] = FrozenDict(counters)
+    return FrozenDict(sets)
 
 
 def _consumes(value: Mapping[str, Mapping[str, Amount]]) -> Mapping[str, Mapping[str, Amount]]:
@@ -234,12 +256,12 @@ def _exists(value: bool) -> bool:
     return value
 
 
-def _taints(value: Iterable[Taint]) -> tuple[Taint, ...]:
+def _taints(value: Iterable[Taint] | Taint) -> tuple[Taint, ...]:
     if value == ():
         return ()
     from .claims import Taint
 
-    taints = tuple(value)
+    taints = (value,) if isinstance(value, Taint) else tuple(value)
     for taint in taints:
         if not isinstance(taint, Taint):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(f"taint {taint!r}: must be kdp.Taint; valid is kdp.Taint(key='example.com/worn')")
@@ -300,7 +322,7 @@ class Device:
     attributes: Mapping[str, AttributeValue] = attrs.field(default=_NOTHING, converter=_attributes, hash=False)
     capacity: Mapping[str, Amount] = attrs.field(default=_NOTHING, converter=_capacity, hash=False)
     resource: str | None = attrs.field(default=None, converter=attrs.converters.optional(check_resource_name))
-    unit: str = attrs.field(default="", converter=_unit)
+    _unit: str | None = attrs.field(default=None, converter=_unit, alias="unit")
     identity: str = attrs.field(default="", converter=_identity)
     handle: Any = attrs.field(default=None, eq=False, repr=False)
     shareable: Mapping[str, RequestPolicy] | None = attrs.field(default=None, converter=_shareable, hash=False)
@@ -310,8 +332,7 @@ class Device:
     binding_conditions: BindingConditions | None = attrs.field(default=None, converter=_binding_conditions)
 
     def __attrs_post_init__(self) -> None:
-        if not self.unit:
-            object.__setattr__(self, "unit", self.id)
+        forget_default(self, "_unit", self.id)
         for name, policy in self.shareable.items() if self.shareable else ():
             if name not in self.capacity:
                 raise InvalidValueError(
@@ -319,6 +340,11 @@ class Device:
                     f"{', '.join(self.capacity) or 'it has none'}"
                 )
             policy.check_within(self.capacity[name], f"device {self.id!r}: shareable {name!r}")
+
+    @property
+    def unit(self) -> str:
+        """The physical thing it is part of."""
+        return self._unit or self.id
 
     @classmethod
     def counted(cls, prefix: str, count: int, *, edits: ContainerEdits | None = None) -> list[Device]:
@@ -333,6 +359,7 @@ class Device:
         Raises:
             InvalidValueError: ``count`` is negative or an id gets too long.
         """
-        if count < 0:
-            raise InvalidValueError(f"count {count}: must be 0 or more; valid is 10")
-        return [cls(id=f"{prefix}-{i}", edits=edits or ContainerEdits()) for i in range(count)]
+        number = _integer(count)
+        if number is None or number < 0:
+            raise InvalidValueError(f"count {count!r}: must be 0 or more; valid is 10")
+        return [cls(id=f"{prefix}-{i}", edits=edits or ContainerEdits()) for i in range(number)]

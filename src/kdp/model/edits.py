@@ -22,13 +22,13 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Generic, Literal, TypeVar, cast, get_args
 
 import attrs
 
 from ..errors import AllocationError, EditConflictError, InvalidValueError, kind_of
 from ..startup import shown
+from .frozen import FrozenDict, dict_of
 from .names import check_absolute_path, check_cdi_device_name, check_env_name, check_env_variable, is_utf8
 
 __all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
@@ -51,8 +51,8 @@ def _host_path(value: AnyPath) -> str:
     return check_absolute_path(os.fspath(value), kind="host path")
 
 
-def _container_path(value: AnyPath | None) -> str:
-    return "" if value is None else check_absolute_path(os.fspath(value), kind="container path")
+def _container_path(value: AnyPath | None) -> str | None:
+    return None if value is None else check_absolute_path(os.fspath(value), kind="container path")
 
 
 def _permissions(value: str) -> str:
@@ -61,6 +61,18 @@ def _permissions(value: str) -> str:
             f"device permissions {value!r}: must be one to three of r (read), w (write) and m (mknod); valid is 'rw'"
         )
     return _PERMISSIONS[value]
+
+
+def _read_only(value: bool) -> bool:
+    if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(f"mount's read_only {value!r}: must be True or False; valid is True")
+    return value
+
+
+def forget_default(value: object, field: str, default: str) -> None:
+    """Store what equals its default as unset, so that equal values are equal and `attrs.evolve` makes a new default."""
+    if getattr(value, field) == default:
+        object.__setattr__(value, field, None)
 
 
 @attrs.frozen(kw_only=True)
@@ -77,12 +89,16 @@ class DeviceNode:
     __repr__ = shown
 
     host_path: str = attrs.field(converter=_host_path)
-    container_path: str = attrs.field(default=None, converter=_container_path)
+    _container_path: str | None = attrs.field(default=None, converter=_container_path, alias="container_path")
     permissions: str = attrs.field(default="rw", converter=_permissions)
 
     def __attrs_post_init__(self) -> None:
-        if not self.container_path:
-            object.__setattr__(self, "container_path", self.host_path)
+        forget_default(self, "_container_path", self.host_path)
+
+    @property
+    def container_path(self) -> str:
+        """The path in the container."""
+        return self._container_path or self.host_path
 
 
 @attrs.frozen(kw_only=True)
@@ -98,12 +114,16 @@ class Mount:
     __repr__ = shown
 
     host_path: str = attrs.field(converter=_host_path)
-    container_path: str = attrs.field(default=None, converter=_container_path)
-    read_only: bool = False
+    _container_path: str | None = attrs.field(default=None, converter=_container_path, alias="container_path")
+    read_only: bool = attrs.field(default=False, converter=_read_only)
 
     def __attrs_post_init__(self) -> None:
-        if not self.container_path:
-            object.__setattr__(self, "container_path", self.host_path)
+        forget_default(self, "_container_path", self.host_path)
+
+    @property
+    def container_path(self) -> str:
+        """Where it appears in the container."""
+        return self._container_path or self.host_path
 
 
 def _text_tuple(value: Iterable[str]) -> tuple[str, ...]:
@@ -158,19 +178,20 @@ class Hook:
     timeout: int | None = attrs.field(default=None, converter=attrs.converters.optional(_timeout))
 
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, str] = FrozenDict()
 """What all edits share that have none: those of ten thousand devices need no mappings of their own."""
 
 
 def _text_mapping(kind: str, value: Mapping[str, str]) -> Mapping[str, str]:
     if value is _NOTHING:
         return value
-    for key, text in value.items():
+    texts: dict[str, str] = dict_of(value, f"{kind}s", {"NAME": "1"})
+    for key, text in texts.items():
         if not isinstance(key, str) or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(f"{kind} {key!r}={text!r}: name and value must be text; valid is {{'NAME': '1'}}")
         if not is_utf8(key) or not is_utf8(text):
             raise InvalidValueError(f"{kind} {key!r}={text!r}: name and value must be UTF-8; valid is {{'NAME': '1'}}")
-    return MappingProxyType(dict(value))
+    return FrozenDict(texts)
 
 
 def _env(value: Mapping[str, str]) -> Mapping[str, str]:
@@ -218,9 +239,11 @@ def _annotations(value: Mapping[str, str]) -> Mapping[str, str]:
     return _text_mapping("annotation", value)
 
 
-def tuple_of(kind: type[_T], values: Iterable[_T], *, package: str = "") -> tuple[_T, ...]:
-    """Return values of one kind, which messages call by the package that has it."""
-    items = tuple(values)
+def tuple_of(kind: type[_T], values: Iterable[_T] | _T, *, package: str = "") -> tuple[_T, ...]:
+    """Return values of one kind, or the one that is given; messages call the kind by the package that has it."""
+    if isinstance(values, kind):
+        return (values,)
+    items = tuple(cast("Iterable[_T]", values) if isinstance(values, Iterable) else (values,))
     for item in items:
         if not isinstance(item, kind):
             raise InvalidValueError(f"{item!r}: must be a {package}{kind.__name__}, this is {kind_of(item)}")
@@ -247,15 +270,15 @@ class _Merge(Generic[_T]):
             raise EditConflictError(f"{devices} want {differ} equal values, or name a variable in joined_env")
 
 
-def _device_nodes(value: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:
+def _device_nodes(value: Iterable[DeviceNode] | DeviceNode) -> tuple[DeviceNode, ...]:
     return tuple_of(DeviceNode, value, package="kdp.")
 
 
-def _mounts(value: Iterable[Mount]) -> tuple[Mount, ...]:
+def _mounts(value: Iterable[Mount] | Mount) -> tuple[Mount, ...]:
     return tuple_of(Mount, value, package="kdp.")
 
 
-def _hooks(value: Iterable[Hook]) -> tuple[Hook, ...]:
+def _hooks(value: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
     return tuple_of(Hook, value, package="kdp.")
 
 
@@ -265,7 +288,9 @@ def _cdi_devices(value: Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen(kw_only=True)
 class ContainerEdits:
-    """Everything that one or several devices add to a container. Frozen; change it with ``attrs.evolve``.
+    """Everything that one or several devices add to a container. Frozen; `adding` returns a changed copy.
+
+    A single value is taken where several are expected, and pairs where a mapping is.
 
     Attributes:
         env: Environment variables. A pod's own ``env`` wins over them in containerd, so they are no protection.
@@ -295,6 +320,31 @@ class ContainerEdits:
     def of_node(cls, *paths: AnyPath, permissions: str = "rw") -> ContainerEdits:
         """Return the edits that put these device nodes at the same paths into the container."""
         return cls(device_nodes=[DeviceNode(host_path=os.fspath(p), permissions=permissions) for p in paths])
+
+    def adding(
+        self,
+        *,
+        env: Mapping[str, str] = _NOTHING,
+        device_nodes: Iterable[DeviceNode] | DeviceNode = (),
+        mounts: Iterable[Mount] | Mount = (),
+        annotations: Mapping[str, str] = _NOTHING,
+        hooks: Iterable[Hook] | Hook = (),
+        cdi_devices: Iterable[str] = (),
+    ) -> ContainerEdits:
+        """Return these edits with more in them. A variable or annotation that is there already gets the new value.
+
+        Raises:
+            InvalidValueError: One of them is not valid.
+        """
+        return attrs.evolve(
+            self,
+            env={**self.env, **_env(env)},
+            device_nodes=(*self.device_nodes, *_device_nodes(device_nodes)),
+            mounts=(*self.mounts, *_mounts(mounts)),
+            annotations={**self.annotations, **_annotations(annotations)},
+            hooks=(*self.hooks, *_hooks(hooks)),
+            cdi_devices=(*self.cdi_devices, *_cdi_devices(cdi_devices)),
+        )
 
     @classmethod
     def merge(

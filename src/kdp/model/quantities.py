@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import operator
 import re
-from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 import attrs
@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from ..errors import InvalidValueError
 from ..startup import shown
+from .frozen import FrozenDict, dict_of
 from .names import check_attribute_name
 
 if TYPE_CHECKING:
@@ -79,14 +80,19 @@ Amount = int | Quantity
 
 
 def check_amount(value: Amount, what: str) -> Amount:
-    """Check an amount, which messages call ``what``, and return it.
+    """Check an amount, which messages call ``what``, and return it; any integer becomes an int.
 
     Raises:
-        InvalidValueError: It is neither int nor `Quantity`.
+        InvalidValueError: It is neither an integer nor `Quantity`.
     """
-    if not isinstance(value, (int, Quantity)) or isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidValueError(f"{what}={value!r}: must be int or kdp.Quantity; valid is Quantity('80Gi')")
-    return value
+    if isinstance(value, Quantity):
+        return value
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise InvalidValueError(f"{what}={value!r}: must be int or kdp.Quantity; valid is Quantity('80Gi')")
 
 
 def exact(amount: Amount) -> Decimal:
@@ -102,7 +108,8 @@ def capacities(value: Mapping[str, Amount]) -> Mapping[str, Amount]:
     Raises:
         InvalidValueError: A name is none of DRA's, or an amount is none.
     """
-    for name, amount in value.items():
-        check_attribute_name(name)
-        check_amount(amount, f"capacity {name}")
-    return MappingProxyType(dict(value))
+    amounts = FrozenDict[str, Amount](
+        (check_attribute_name(name), check_amount(amount, f"capacity {name}"))
+        for name, amount in dict_of(value, "capacity", {"memory": 1}).items()
+    )
+    return amounts

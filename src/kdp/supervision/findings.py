@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -37,28 +37,35 @@ class Findings:
     stale_after: float
 
 
+MOST_DEVICES: Final = 100_000
+"""A list of 4 MiB has room for fewer, unless their ids are very short (contract section 5)."""
+
+
 def checked_devices(found: Any, backend: DeviceBackend) -> tuple[Device, ...]:
     """Return the devices that ``discover`` returned; it consumes a generator, and so may block.
 
     Raises:
-        InvalidValueError: It returned something else, an id twice, or a device without a resource.
+        InvalidValueError: It returned something else, too many, an id twice, or a device without a resource.
     """
     try:
         iterator = iter(found)
     except TypeError:
         raise InvalidValueError(f"it returned {lasting(repr(found))}: must be an iterable of kdp.Device") from None
-    devices = tuple(iterator)
-    seen: set[str] = set()
-    for device in devices:
+    devices: dict[str, Device] = {}
+    for device in iterator:
         if not isinstance(device, Device):
             raise InvalidValueError(
                 f"it returned {lasting(repr(device))}: must be a kdp.Device, this is {kind_of(device)}"
             )
-        if device.id in seen:
+        if device.id in devices:
             raise InvalidValueError(f"it returned device id {device.id!r} twice: ids must be unique in the process")
-        seen.add(device.id)
+        if len(devices) == MOST_DEVICES:
+            raise InvalidValueError(
+                f"it returned more than {MOST_DEVICES:,} devices, and no list can carry them; let a generator end"
+            )
         resource_of(device, backend)
-    return devices
+        devices[device.id] = device
+    return tuple(devices.values())
 
 
 def resource_of(device: Device, backend: DeviceBackend) -> str:

@@ -15,7 +15,7 @@ import inspect
 import logging
 import os
 import time
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -28,6 +28,7 @@ from ..errors import (
     KdpError,
     NotReady,
     in_one_line,
+    kind_of,
     lasting,
     message_of,
     sentence,
@@ -49,6 +50,9 @@ GRACE = 0.1
 LONG = 3.0
 """Seconds after which it is said that the start waits for a hook; its deadline may be a minute."""
 
+
+_PROMISE_NOTHING = frozenset(("open", "close", "watch", "prepare_container", "released"))
+"""Hooks that return None."""
 
 _OWN_CODE = f"{os.path.dirname(os.path.dirname(__file__))}/"
 
@@ -141,7 +145,9 @@ class Hooks:
         except TimeoutError:
             raise self._timeout(hook, limit) from None
         try:
-            done = _begun(lane, getattr(self._backend, hook), args, then)
+            method = getattr(self._backend, hook)
+            begin = self._begun if inspect.iscoroutinefunction(method) else self._submitted
+            done = begin(lane, hook, lambda: method(*args), then)
         except Exception as error:  # a property, as which the vendor wrote the hook
             lane.lock.release()
             raise self._failed(lane, hook, error) from error
@@ -169,6 +175,58 @@ class Hooks:
             raise self._failed(lane, hook, failure) from failure
         lane.last_failure = ""
         return result
+
+    def _submitted(
+        self, lane: Lane, hook: str, method: Callable[[], Any], then: Callable[[Any], Any] | None
+    ) -> asyncio.Future[Outcome[Any]]:
+        """Begin a ``def`` hook, in the lane's thread."""
+
+        def call() -> Any:
+            result = _not_awaitable(method())
+            self._look_at(lane, hook, result)
+            return then(result) if then else result
+
+        return lane.worker.submit(call)
+
+    def _begun(
+        self, lane: Lane, hook: str, method: Callable[[], Any], then: Callable[[Any], Any] | None
+    ) -> asyncio.Future[Outcome[Any]]:
+        """Begin an ``async def`` hook, in a task."""
+        from ..concurrency.stalls import PATIENCE, Stalls  # late: few backends have such a hook
+
+        coroutine = method()
+
+        async def run() -> Outcome[Any]:
+            try:
+                result = await coroutine
+                self._look_at(lane, hook, result)
+                return then(result) if then else result, None
+            except BaseException as error:  # noqa: BLE001 - as in a thread; a task would end the loop with some of them
+                return None, error
+
+        def tell(frame: FrameType) -> None:
+            place = _place(frame, coroutine.cr_code.co_filename)
+            if place != lane.last_stall:
+                lane.last_stall = place
+                logger.warning(
+                    "%s() of %s has kept the event loop for %g s, at %s: no pod is answered meanwhile; "
+                    "declare the hook with def instead of async def, or await what blocks",
+                    *(hook, self.label, PATIENCE, place),
+                )
+
+        async def watched() -> Outcome[Any]:
+            return await Stalls(run(), tell)
+
+        return asyncio.get_running_loop().create_task(watched())
+
+    def _look_at(self, lane: Lane, hook: str, result: Any) -> None:
+        """Warn once if a hook returns something although nobody reads it."""
+        if result is not None and hook in _PROMISE_NOTHING and not lane.has_returned_something:
+            lane.has_returned_something = True
+            logger.warning(
+                "%s() of %s returned %s, which nobody reads: return None, and keep what other hooks need on self",
+                *(hook, self.label, kind_of(result)),
+            )
 
     def is_running(self, hook: str) -> bool:
         """Return whether a call of a hook is running, also one whose caller was answered at its deadline."""
@@ -240,26 +298,13 @@ def _returned(lane: Lane) -> None:
     lane.lock.release()
 
 
-def _begun(
-    lane: Lane, method: Any, args: tuple[Any, ...], then: Callable[[Any], Any] | None
-) -> asyncio.Future[Outcome[Any]]:
-    """Begin a call, in a task or in the lane's thread."""
-    if not inspect.iscoroutinefunction(method):
-
-        def call() -> Any:
-            result = _not_awaitable(method(*args))
-            return then(result) if then else result
-
-        return lane.worker.submit(call)
-
-    async def run() -> Outcome[Any]:
-        try:
-            result = await method(*args)
-            return then(result) if then else result, None
-        except BaseException as error:  # noqa: BLE001 - as in a thread; a task would end the loop with some of them
-            return None, error
-
-    return asyncio.get_running_loop().create_task(run())
+def _place(frame: FrameType, filename: str) -> str:
+    """Return where in a file a thread is, or in what the file calls."""
+    innermost: FrameType | None = frame
+    while innermost is not None and innermost.f_code.co_filename != filename:
+        innermost = innermost.f_back
+    found = innermost or frame
+    return f"{found.f_code.co_filename}:{found.f_lineno}"
 
 
 async def _cancel(done: asyncio.Future[Outcome[Any]]) -> None:

@@ -21,6 +21,10 @@ class Lane:
         self.worker = Worker(name)
         self.lock = asyncio.Lock()
         self.last_failure = ""
+        self.last_stall = ""
+        """Where a call kept the event loop last."""
+        self.has_returned_something = False
+        """Whether it has returned something although nobody reads it."""
         self.is_hanging = False
         """Whether a call is running whose caller was answered at its deadline."""
 

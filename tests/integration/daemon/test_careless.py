@@ -49,7 +49,7 @@ class Careless(kdp.DeviceBackend):
 
     def allocate(self, devices):
         {allocate}
-        return super().allocate(devices)
+        return devices.edits()
 
 
 class Good(kdp.DeviceBackend):

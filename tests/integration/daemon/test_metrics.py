@@ -58,7 +58,7 @@ class Gpus(kdp.DeviceBackend):
     def allocate(self, devices):
         if (HERE / "refuse").exists():
             raise kdp.AllocationError("not today")
-        return super().allocate(devices)
+        return devices.edits()
 
     def measure(self):
         return {"gpu-0": {"utilization": 0.25}}

@@ -52,7 +52,7 @@ class Gpus(kdp.DeviceBackend):
     def allocate(self, devices):
         if (HERE / "refuse").exists():
             raise kdp.AllocationError("not today")
-        return super().allocate(devices)
+        return devices.edits()
 
 if __name__ == "__main__":
     kdp.run(Gpus())

@@ -62,6 +62,15 @@ def test_a_held_lock_shows_that_a_plugin_runs(state: Path, paths: KubeletPaths) 
     assert not why_no_socket(state, paths).is_running
 
 
+def test_a_lock_that_the_kernel_listed_twice_had_two_holders(state: Path, paths: KubeletPaths) -> None:
+    (state / LOCK).touch()
+    locks = state / "locks"
+    line = f"1: FLOCK  ADVISORY  READ 4711 08:01:{(state / LOCK).stat().st_ino} 0 EOF\n"
+    locks.write_text(line * 2)
+    said = why_no_socket(state, paths, locks=locks).seen
+    assert said.endswith(f", although process 4711 holds the lock {LOCK}")
+
+
 def test_a_socket_of_the_kubelets_shows_that_a_plugin_runs(folder: Path, paths: KubeletPaths) -> None:
     with socket.socket(socket.AF_UNIX) as serving:
         serving.bind(os.fspath(paths.device_plugin_dir / "kdp-example.com_w-1-1.sock"))

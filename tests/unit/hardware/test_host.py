@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdp.errors import InvalidValueError
 from kdp.hardware import Host
 
 from ..strategies import effort
@@ -71,7 +72,7 @@ def test_what_is_read_and_listed_through_links_is_what_they_lead_to(node: Host) 
     link(node, "/etc/d2", "/real")
     link(node, "/etc/dangling", "none")
     link(node, "/etc/loop", "loop")
-    for path in ("/etc/file", "/dev/file", "/dev/etc/file", "dev/../etc//file"):
+    for path in ("/etc/file", "/dev/file", "/dev/etc/file", "/dev/../etc//file"):
         assert node.read_bytes(path) == b"inside", path
     for pattern in ("/etc/*", "/dev/etc/d*"):
         assert [each.path for each in node.directories(pattern)] == ["/real", "/etc/d10"], pattern
@@ -143,10 +144,9 @@ def test_what_is_no_device_node(node: Host) -> None:
         st.sampled_from(["*", "**", "?*", "dev", "link", "by-id", "a*", ".*", "[!a]*", "file", "none", "a**"]),
         max_size=4,
     ).map("/".join),
-    begin=st.sampled_from(["", "/"]),
     end=st.sampled_from(["", "/"]),
 )
-def test_patterns_find_what_glob_finds(links: dict[str, str], pattern: str, begin: str, end: str) -> None:
+def test_patterns_find_what_glob_finds(links: dict[str, str], pattern: str, end: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         node = Host(Path(directory) / "root[1]")
         for above in ("dev/by-id", "etc", "real/.hidden/deep"):
@@ -159,7 +159,7 @@ def test_patterns_find_what_glob_finds(links: dict[str, str], pattern: str, begi
         found = glob.glob(f"{glob.escape(root)}/{(pattern + end).lstrip('/')}", recursive=True)
         # For "file/**" glob says "file/", be it a directory or not.
         found = [path for path in found if not path.endswith("/") or os.path.isdir(path)]
-        assert node.glob(begin + pattern + end) == sorted(path.removeprefix(root) for path in found)
+        assert node.glob("/" + pattern + end) == sorted(path.removeprefix(root) for path in found)
 
 
 @pytest.mark.parametrize("pattern", ["/dev/out/*", "/dev/**/secret", "/dev/out/secret"])
@@ -228,3 +228,20 @@ def test_reading_never_waits_for_a_writer(node: Host, is_live: bool) -> None:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("path", ["node", "sys/class/net/*", "~/x", ""])
+def test_a_relative_path_found_nothing_or_another_place(node: Host, path: str) -> None:
+    for host in (Host(), node):
+        for ask in (host.glob, host.directories, host.directory, host.reading, host.read_bytes):
+            for form in (path, Path(path)):
+                with pytest.raises(InvalidValueError, match=r"must be absolute; valid is '/sys/class/net/\*'"):
+                    ask(form)
+
+
+def test_a_path_object_as_a_pattern_was_a_bare_error(node: Host) -> None:
+    node.path("/etc/d1").mkdir(parents=True, exist_ok=True)
+    pattern = Path("/etc") / "d*"
+    assert node.glob(pattern) == ["/etc/d1"]
+    assert [each.path for each in node.directories(pattern)] == ["/etc/d1"]
+    assert node.reading(Path("/etc/d1")).path == "/etc/d1"

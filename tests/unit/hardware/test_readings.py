@@ -47,7 +47,7 @@ def failing(code: int) -> Reading[str]:
 )
 def test_a_value_is_what_the_kernel_means(parse, text: str, value: object) -> None:  # type: ignore[no-untyped-def]
     reading = of(text).parsed(parse, "something")
-    assert (reading.value, reading.problem, reading.errno) == (value, None, None)
+    assert (reading.value, reading.problem, reading.errno) == (value, "", None)
 
 
 @pytest.mark.parametrize("parse", [parse_integer, parse_hexadecimal])
@@ -103,7 +103,7 @@ def test_no_content_raises(data: bytes) -> None:
     reading = read("/sys/x", lambda: data)
     for parse in (parse_integer, parse_hexadecimal, parse_flag, parse_numbers, parse_words):
         parsed = reading.parsed(parse, "something")
-        assert (parsed.value is None) == (parsed.problem is not None)
+        assert (parsed.value is None) == bool(parsed.problem)
 
 
 def test_two_comes_before_ten() -> None:

@@ -103,7 +103,7 @@ def test_what_a_driver_says_of_its_version(text: str, version: str | None) -> No
 
 @pytest.mark.parametrize("text", ["1.2", "01.2.3", "v1.2.3", "1.2.3\n", "1.2.٣"])
 def test_other_versions_are_refused_with_an_example(text: str) -> None:
-    with pytest.raises(InvalidValueError, match=r": must be a semantic version; valid is '550.54.15'$"):
+    with pytest.raises(InvalidValueError, match=r"must be MAJOR\.MINOR\.PATCH, for example '550\.54\.15'"):
         Version(text)
 
 
@@ -161,3 +161,32 @@ def test_devices_are_values(device: Device) -> None:
 def test_versions_are_values(version: Version, shown: bool) -> None:
     assert Version(version.text) == version
     assert Version(str(version)) in {version}
+
+
+class Integer:
+    """As numpy's."""
+
+    def __index__(self) -> int:
+        return 3
+
+
+def test_an_integer_of_a_library_was_refused() -> None:
+    number: Any = Integer()
+    cards = {"card": {"slots": number}}
+    device = Device(
+        id="a", numa_nodes=[number], attributes={"slot": number}, capacity={"memory": number}, consumes=cards
+    )
+    assert device.numa_nodes == (3,)
+    assert (device.attributes, device.capacity, device.consumes) == ({"slot": 3}, {"memory": 3}, {"card": {"slots": 3}})
+    assert all(type(each) is int for each in (*device.numa_nodes, device.attributes["slot"], device.capacity["memory"]))
+    assert len(Device.counted("w", number)) == 3
+    assert RequestPolicy(default=number, valid_values=number).valid_values == (3,)
+
+
+def test_one_numa_node_was_a_bare_error() -> None:
+    one: Any = 1
+    assert Device(id="a", numa_nodes=one).numa_nodes == (1,)
+    for value in (1.5, True, ["0"]):
+        wrong: Any = value
+        with pytest.raises(InvalidValueError, match="must be a number from 0 to 63; valid is 0"):
+            Device(id="a", numa_nodes=wrong)

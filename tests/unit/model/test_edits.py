@@ -208,3 +208,40 @@ def test_merging_loses_nothing_and_does_not_depend_on_the_order(all_edits: list[
             assert set(edits.mounts) <= set(found.mounts)
             assert edits.annotations.items() <= found.annotations.items()
             assert set(edits.hooks) <= set(found.hooks)
+
+
+def test_each_vendor_wrote_the_same_copy_by_hand() -> None:
+    edits = ContainerEdits(env={"A": "1", "B": "1"}, device_nodes=[node("/dev/a")])
+    more = edits.adding(env={"B": "2"}, device_nodes=node("/dev/b"), mounts=[Mount(host_path="/lib/x")])
+    assert more == ContainerEdits(
+        env={"A": "1", "B": "2"},
+        device_nodes=[node("/dev/a"), node("/dev/b")],
+        mounts=[Mount(host_path="/lib/x")],
+    )
+    assert edits.adding() == edits
+    hook = Hook(name="prestart", path="/bin/true")
+    rest = edits.adding(annotations={"a": "1"}, hooks=hook, cdi_devices=["example.com/gpu=0"])
+    assert (rest.annotations, rest.hooks, rest.cdi_devices) == ({"a": "1"}, (hook,), ("example.com/gpu=0",))
+
+
+def node(path: str) -> DeviceNode:
+    return DeviceNode(host_path=path)
+
+
+def test_one_value_and_pairs_were_bare_errors() -> None:
+    assert ContainerEdits(device_nodes=node("/dev/a")).device_nodes == (node("/dev/a"),)
+    pairs: Any = [("A", "1"), ("B", "2")]
+    assert ContainerEdits(env=pairs).env == {"A": "1", "B": "2"}
+    for value in (5, "A=1", ["A=1"]):
+        wrong: Any = value
+        with pytest.raises(InvalidValueError, match=r"environment variables .* must be a mapping; valid is "):
+            ContainerEdits(env=wrong)
+    number: Any = 5
+    with pytest.raises(InvalidValueError, match=r"5: must be a kdp\.DeviceNode, this is an int"):
+        ContainerEdits(device_nodes=number)
+
+
+def test_a_text_as_read_only_was_taken_for_true() -> None:
+    text: Any = "false"
+    with pytest.raises(InvalidValueError, match="mount's read_only 'false': must be True or False; valid is True"):
+        Mount(host_path="/a", read_only=text)

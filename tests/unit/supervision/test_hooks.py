@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
@@ -21,6 +22,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.concurrency import stalls
 from kdp.errors import AllocationError, HookFailedError, HookTimeoutError, NotReady, sentence
 from kdp.supervision.hooks import Hooks
 from kdp.supervision.supervisor import Supervisor
@@ -126,6 +128,49 @@ async def test_an_idle_thread_holds_nothing_of_the_last_call(make: Make) -> None
     pytest.fail("the result is still held")
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_result_that_nobody_reads_was_dropped_silently(
+    make: Make, caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    async def slow() -> dict[str, int]:
+        return {"slot": 1}
+
+    hooks = make(open=slow if is_async else lambda: {"slot": 1}, needs=lambda: {"slot": 1})
+    for _ in range(2):
+        await hooks.call("open", deadline=PATIENCE)
+        await hooks.call("needs", deadline=PATIENCE)
+    assert caplog.messages == [
+        "open() of Backend returned a dict, which nobody reads: return None, and keep what other hooks need on self"
+    ]
+
+
+@pytest.mark.parametrize("hook", ["discover", "watch"])
+async def test_an_async_hook_that_blocked_the_loop_was_not_named(
+    make: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    monkeypatch.setattr(stalls, "PATIENCE", 0.05)
+
+    def driver() -> None:
+        until = time.monotonic() + PATIENCE
+        while not caplog.messages and time.monotonic() < until:
+            time.sleep(0.01)
+
+    async def blocks(*_: object) -> None:
+        await asyncio.sleep(0)
+        driver()
+
+    hooks = make(**{hook: blocks})
+    for _ in range(2):
+        await hooks.call(hook, *([None] if hook == "watch" else []), deadline=PATIENCE)
+    [said] = caplog.messages
+    assert said.startswith(f"{hook}() of Backend has kept the event loop for 0.05 s, at {__file__}:")
+    assert "declare the hook with def instead of async def" in said
+    for thread in threading.enumerate():
+        if thread.name == "kdp-stalls":
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), "it ends with the hook"
+
+
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
@@ -160,14 +205,14 @@ async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any) -
 async def test_anything_else_is_a_bug_of_the_hook_and_ends_nothing(
     make: Make, make_hook: Any, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hooks = make(discover=make_hook(error), open=lambda: "fine")
+    hooks = make(discover=make_hook(error), needs=lambda: "fine")
     message = await failing(hooks, HookFailedError)
     # Python itself makes a RuntimeError of a StopIteration in a coroutine.
     is_renamed = isinstance(error, StopIteration) and make_hook is raising_async
     named = "RuntimeError" if is_renamed else type(error).__name__
     assert message == f"discover() of Backend raised {named}; the plugin's log has the details"
     assert await failing(hooks, HookFailedError) == message, "it can be called again"
-    assert await hooks.call("open", deadline=PATIENCE) == "fine"
+    assert await hooks.call("needs", deadline=PATIENCE) == "fine"
     (record,) = caplog.records
     assert record.exc_info is not None
     logged = record.exc_info[1]
@@ -401,6 +446,7 @@ HANGING = """
 import asyncio, os, sys
 import kdp
 from kdp.errors import HookTimeoutError
+from kdp.concurrency import stalls
 from kdp.supervision.hooks import Hooks
 from kdp.supervision.supervisor import Supervisor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from collections.abc import Callable
@@ -57,6 +58,55 @@ def test_a_wrong_signature_was_found_by_the_first_pod(hook: str, written: Any, r
         assert refusal in str(refused.value)
 
 
+def yields(self: Any, given: Any = None) -> Any:
+    yield
+
+
+async def yields_async(self: Any, given: Any = None) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("hook", ["open", "close", "watch", "prepare_container", "released", "allocate"])
+@pytest.mark.parametrize("written", [yields, yields_async])
+def test_a_hook_with_a_yield_never_ran(hook: str, written: Any) -> None:
+    with pytest.raises(kdp.ConfigurationError) as refused:
+        check_signatures(backend(**{hook: written}))
+    line = written.__code__.co_firstlineno
+    assert str(refused.value).startswith(
+        f"Careless.{hook} ({__file__}:{line}): has a yield, so its body would never run; "
+    )
+
+
+@pytest.mark.parametrize("decorate", [contextlib.contextmanager, contextlib.asynccontextmanager])
+def test_a_context_manager_as_a_hook_never_ran(decorate: Any) -> None:
+    made = backend(open=decorate(yields if decorate is contextlib.contextmanager else yields_async))
+    with pytest.raises(kdp.ConfigurationError) as refused:
+        check_signatures(made)
+    assert "): is a context manager, so its body would never run; acquire in open(), keep it on self" in str(
+        refused.value
+    )
+
+
+def test_discover_may_yield_but_not_as_an_async_generator() -> None:
+    check_signatures(backend(discover=yields))
+    with pytest.raises(kdp.ConfigurationError, match=r"has a yield, so its body would never run; return a list$"):
+        check_signatures(backend(discover=yields_async))
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        (property(lambda _: None), "property"),
+        (functools.cached_property(lambda _: None), "cached_property"),
+        (5, "int"),
+    ],
+)
+def test_a_property_as_a_hook_failed_for_the_first_pod(written: Any, kind: str) -> None:
+    with pytest.raises(kdp.ConfigurationError) as refused:
+        check_signatures(backend(allocate=written))
+    assert str(refused.value) == f"Careless.allocate: is a {kind}, and kdp calls it; write def allocate(self, devices)"
+
+
 def locked(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -79,7 +129,7 @@ def with_library(function: Callable[..., Any]) -> Callable[..., Any]:
         {"allocate": one, "watch": one, "discover": nothing},
         {"allocate": lambda self, *devices: None, "open": lambda self, retries=3: None},
         {"allocate": locked(one), "open": with_library(one)},
-        {"released": staticmethod(print), "open": property(lambda self: 1 / 0)},
+        {"released": staticmethod(print)},
         {"allocate": functools.partialmethod(one)},
     ],
 )

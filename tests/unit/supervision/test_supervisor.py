@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,6 +12,7 @@ from typing_extensions import override
 import kdp
 from kdp.errors import HookFailedError
 from kdp.hardware import Host
+from kdp.supervision import findings
 from kdp.supervision.discover import discover_once
 from kdp.supervision.supervisor import Supervisor, pause_after
 from kdp_testkit.patience import PATIENCE
@@ -29,7 +31,10 @@ class AsyncGenerator(kdp.DeviceBackend):
     resource = "example.com/widget"
 
     @override
-    async def discover(self) -> AsyncIterator[kdp.Device]:  # type: ignore[override]  # a vendor's mistake
+    def discover(self) -> AsyncIterator[kdp.Device]:  # type: ignore[override]  # a vendor's mistake
+        return self._found()
+
+    async def _found(self) -> AsyncIterator[kdp.Device]:
         yield kdp.Device(id="w0")
 
 
@@ -41,6 +46,24 @@ async def test_a_type_error_inside_a_generator_is_the_hooks_and_is_logged(caplog
     assert "of the vendor's own" in caplog.text
 
 
+class Endless(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    def discover(self) -> Iterator[kdp.Device]:
+        return (kdp.Device(id=f"w{number}") for number in itertools.count())
+
+
+@pytest.mark.anyio
+async def test_a_generator_without_an_end_filled_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "MOST_DEVICES", 1_000)
+    with pytest.raises(HookFailedError) as caught:
+        await discover_once(Endless(), host=Host())
+    assert str(caught.value) == (
+        "discover() of Endless: it returned more than 1,000 devices, and no list can carry them; let a generator end"
+    )
+
+
 @pytest.mark.anyio
 async def test_what_is_no_iterable_is_called_the_same_each_time() -> None:
     told: set[str] = set()
@@ -50,7 +73,7 @@ async def test_what_is_no_iterable_is_called_the_same_each_time() -> None:
         told.add(str(caught.value))
     assert told == {
         (
-            "discover() of AsyncGenerator: it returned <async_generator object AsyncGenerator.discover>: must be an "
+            "discover() of AsyncGenerator: it returned <async_generator object AsyncGenerator._found>: must be an "
             "iterable of kdp.Device"
         )
     }

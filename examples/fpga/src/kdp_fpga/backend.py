@@ -13,7 +13,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
-import attrs
 from typing_extensions import override
 
 import kdp
@@ -322,12 +321,12 @@ class Fpga(kdp.DeviceBackend):
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-        edits = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
+        edits = devices.edits()
         asked: FpgaConfig | None = devices.config
         if asked is None or devices.admin_access:
             return edits
         variables = told(devices, asked.function, is_programmed=bool(self._region_edits.hooks))
-        return attrs.evolve(edits, env={**edits.env, **variables})
+        return edits.adding(env=variables)
 
     @override
     def labels(self, devices: Sequence[kdp.Device]) -> dict[str, str]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence  # noqa: TC003 - kdp converts the 
 from pathlib import Path  # noqa: TC003
 from typing import cast
 
-import attrs
 from typing_extensions import override
 
 import kdp
@@ -278,7 +277,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             )
         gpus: list[Gpu] = list({device.unit: device.handle for device in devices}.values())
         limits = mps.limits(gpus, self.options.mps, next(iter(parts.values())))
-        return attrs.evolve(edits, env={**edits.env, **limits})
+        return edits.adding(env=limits)
 
     def _configure(self, devices: kdp.Allocation, asked: GpuConfig) -> None:
         """Do what a claim asks of its GPUs."""

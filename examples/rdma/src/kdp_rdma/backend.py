@@ -12,7 +12,6 @@ from pathlib import Path  # noqa: TC003 - kdp converts the option by this annota
 from typing import TYPE_CHECKING, Literal
 
 import anyio
-import attrs
 from typing_extensions import override
 
 import kdp
@@ -276,13 +275,13 @@ class Rdma(kdp.DeviceBackend):
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-        edits = kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
+        edits = devices.edits()
         if devices.claim is not None and self._mode != "pool":  # a pool is no one interface
             told = ((device.id, network_data(self.host, device)) for device in devices)
             devices.network.update({device_id: data for device_id, data in told if data is not None})
         if self._mode != "vf":
             return edits
-        return attrs.evolve(edits, env={**edits.env, **info_variable(devices)})
+        return edits.adding(env=info_variable(devices))
 
     # -- what changes --------------------------------------------------------------------------------------------------
 

@@ -105,7 +105,7 @@ class ClaimHooks:
         seconds = self._supervisor.deadlines.allocate
         devices = _devices_of(saved.part, known)
         config = step.parameters.of_request(saved.part.request)
-        allocation = _allocation(claim, saved, devices, config, seconds)
+        allocation = self._allocation(claim, saved, devices, config, seconds)
 
         def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
             if not isinstance(edits, ContainerEdits):
@@ -145,7 +145,7 @@ class ClaimHooks:
         gone = Health.unhealthy("the device is gone")
         devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in saved.part.uses)
         config = self._parameters(step).of_request(saved.part.request)
-        allocation = _allocation(step.claim, saved, devices, config, seconds)
+        allocation = self._allocation(step.claim, saved, devices, config, seconds)
         await self._supervisor.call("released", allocation, deadline=seconds)
 
     def render(self, record: Record, known: Mapping[str, Device]) -> list[Rendered]:
@@ -193,6 +193,25 @@ class ClaimHooks:
             shared=self._supervisor.shared_nodes,
         )
 
+    def _allocation(
+        self, claim: Claim, saved: SavedPart, devices: Iterable[Device], config: Any, seconds: float
+    ) -> Allocation:
+        part = saved.part
+        unique = {device.id: device for device in devices}
+        return Allocation(
+            resource=part.resource,
+            devices=tuple(unique[device_id] for device_id in sorted(unique)),
+            deadline=time.monotonic() + seconds,
+            state=check_state(dict(saved.state)),
+            claim=claim,
+            request=part.request,
+            config=config,
+            consumed=part.consumed,
+            share_id=part.share_id,
+            admin_access=part.is_admin,
+            joined_env=self._backend.joined_env,
+        )
+
     def _parameters(self, step: Release) -> Parameters:
         """Return what a claim was prepared with, as far as this version of the backend understands it."""
         try:
@@ -212,20 +231,3 @@ def _devices_of(part: Part, known: Mapping[str, Device]) -> list[Device]:
     if len(devices) < len(part.uses):
         raise ClaimError(f"request {part.request}: a device has just gone; the kubelet asks again")
     return devices
-
-
-def _allocation(claim: Claim, saved: SavedPart, devices: Iterable[Device], config: Any, seconds: float) -> Allocation:
-    part = saved.part
-    unique = {device.id: device for device in devices}
-    return Allocation(
-        resource=part.resource,
-        devices=tuple(unique[device_id] for device_id in sorted(unique)),
-        deadline=time.monotonic() + seconds,
-        state=check_state(dict(saved.state)),
-        claim=claim,
-        request=part.request,
-        config=config,
-        consumed=part.consumed,
-        share_id=part.share_id,
-        admin_access=part.is_admin,
-    )
