@@ -147,9 +147,10 @@ format: $(VENV)/.ready ## repair what can be repaired of that
 	@$(VENV)/bin/ruff check --fix-only .
 	@$(VENV)/bin/ruff format .
 
-types: $(VENV)/.ready ## check the types with mypy and pyright
+types: $(VENV)/.ready ## check the types with mypy and pyright, also of the Python on the pages
 	@MYPYPATH=$(subst $(SPACE),:,$(wildcard examples/*/src)) $(VENV)/bin/mypy $(TYPED)
 	@$(VENV)/bin/pyright --pythonpath $(PYTHON_IN)
+	@$(PYTHON_IN) scripts/block_types.py
 
 layers: $(VENV)/.ready ## check who imports whom
 	@$(VENV)/bin/lint-imports --no-logo

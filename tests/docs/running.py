@@ -65,10 +65,7 @@ class Reader:
         # Line numbers of a traceback are those of the page.
         source = "\n" * block.line + block.text
         if block.page.startswith("docs/reference/"):
-            source, self._namespace = (
-                source.replace("    ...  # start", "    start(kubelet)  # start"),
-                _as_in_docstrings(),
-            )
+            self._namespace = _as_in_docstrings()
         flags = PyCF_ALLOW_TOP_LEVEL_AWAIT
         code = compile(source, ROOT / block.page, "exec", flags=flags, dont_inherit=True)
         path = os.fspath(self._directory)
@@ -159,11 +156,7 @@ class _Widgets(kdp.DeviceBackend):
 
 
 def _as_in_docstrings() -> dict[str, Any]:
-    """Return what examples in docstrings take for granted: names, and a plugin where they say "start the plugin"."""
-    served: list[asyncio.Task[Any]] = []
-
-    def start(kubelet: SimulatedKubelet) -> None:
-        served.append(asyncio.ensure_future(kdp.serve(_Widgets(), device_plugin_dir=kubelet.paths.device_plugin_dir)))
+    """Return the names that examples in docstrings use without importing them."""
 
     def run(*backends: kdp.DeviceBackend) -> None:
         for backend in backends:
@@ -175,7 +168,7 @@ def _as_in_docstrings() -> dict[str, Any]:
         "__name__": "page",
         "kdp": namespace,
         "Path": Path,
-        "start": start,
+        "Widgets": _Widgets,
         "SimulatedKubelet": SimulatedKubelet,
         "Pod": Pod,
     }

@@ -10,7 +10,6 @@ import pytest
 import kdp
 from kdp.testing import SimulatedKubelet, SysfsTree
 from kdp_fpga import Fpga
-from kdp_testkit.pytest_plugin import PluginFor
 
 DATA = Path(__file__).with_name("data")
 TWO_PORTS = "fpga.intel.com/af-992.d84.mSarbWySWmiqvKfYTFRXONhCTcSko8QT-J5DNoP5BAs"
@@ -37,21 +36,17 @@ def _backend(node: SysfsTree, poll: float | None) -> Fpga:
     return backend
 
 
-async def test_registers_are_polled_and_boards_are_told(
-    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
-) -> None:
+async def test_registers_are_polled_and_boards_are_told(node: SysfsTree, kubelet: SimulatedKubelet) -> None:
     register = f"{BOARD}/fpga_region/region0/dfl-port.0/errors/errors"
-    async with plugin_for(_backend(node, 0.05)):
+    async with kubelet.serving(_backend(node, 0.05)):
         node.write(register, "0x1")
         await kubelet.until(allocatable={TWO_PORTS: 1, ONE_PORT: 1})
         node.write(register, "0x0")
         await kubelet.until(allocatable={TWO_PORTS: 2, ONE_PORT: 1})
 
 
-async def test_a_board_that_is_pulled_is_told_by_the_kernel(
-    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
-) -> None:
-    async with plugin_for(_backend(node, 3600)):
+async def test_a_board_that_is_pulled_is_told_by_the_kernel(node: SysfsTree, kubelet: SimulatedKubelet) -> None:
+    async with kubelet.serving(_backend(node, 3600)):
         region = node.host.resolve(f"{BOARD}/fpga_region/region0")
         node.vanish(BOARD)
         node.uevent("remove", region, SUBSYSTEM="fpga_region")

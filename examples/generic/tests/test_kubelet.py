@@ -35,6 +35,7 @@ async def _serving(backend: Generic, kubelet: SimulatedKubelet, root: str = "/")
                 backend,
                 device_plugin_dir=kubelet.paths.device_plugin_dir,
                 pod_resources_dir=kubelet.paths.pod_resources_dir,
+                state_dir=None,
                 host_root=root,
                 poll_interval=3600,
             )

@@ -52,6 +52,7 @@ async def serving(
                 backend,
                 device_plugin_dir=kubelet.paths.device_plugin_dir,
                 pod_resources_dir=kubelet.paths.pod_resources_dir,
+                state_dir=None,
                 host_root=str(root),
                 poll_interval=3600,
                 **options,

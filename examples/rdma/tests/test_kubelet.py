@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import anyio
 import pytest
@@ -17,7 +16,6 @@ from .conftest import DOWN, Watched
 
 pytestmark = pytest.mark.anyio
 
-PluginFor = Any
 Figure = Callable[[str, float], None]
 UP = {"state": "4: ACTIVE", "phys_state": "5: LinkUp"}
 
@@ -41,9 +39,9 @@ def _port(tree: SysfsTree, name: str, values: dict[str, str]) -> None:
         tree.write(f"/sys/class/infiniband/{name}/ports/1/{attribute}", value)
 
 
-async def test_a_pod_gets_its_adapter(node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor) -> None:
+async def test_a_pod_gets_its_adapter(node: SysfsTree, kubelet: SimulatedKubelet) -> None:
     backend = Watched(node.host, mode="hca", slots=2, link_types=["infiniband"])
-    async with plugin_for(backend, host=node.host):
+    async with kubelet.serving(backend, host=node.host):
         await kubelet.until(allocatable={"rdma/hca": 4})
         assert {id_: device.numa_nodes for id_, device in kubelet.devices("rdma/hca").items()} == {
             "0c42a10300000001-0": (0,),
@@ -62,11 +60,11 @@ async def test_a_pod_gets_its_adapter(node: SysfsTree, kubelet: SimulatedKubelet
 
 
 async def test_a_port_that_goes_down_is_told_at_once_and_comes_back(
-    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
+    node: SysfsTree, kubelet: SimulatedKubelet, figure: Figure
 ) -> None:
     resource = "rdma/hca"
     backend = Watched(node.host, mode="hca", link_types=["infiniband"])
-    async with plugin_for(backend, host=node.host):
+    async with kubelet.serving(backend, host=node.host):
         await kubelet.until(allocatable={resource: 2})
         await backend.listens()
         _port(node, "mlx5_1", DOWN)
@@ -84,11 +82,11 @@ async def test_a_port_that_goes_down_is_told_at_once_and_comes_back(
 
 
 async def test_an_adapter_that_is_unplugged_and_comes_back(
-    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
+    node: SysfsTree, kubelet: SimulatedKubelet, figure: Figure
 ) -> None:
     resource, card = "rdma/hca_shared_devices", "/sys/devices/pci0000:af/0000:af:00.0"
     backend = Watched(node.host, rdma_hca_max=5, if_names=["ib1"])
-    async with plugin_for(backend, host=node.host):
+    async with kubelet.serving(backend, host=node.host):
         await kubelet.until(allocatable={resource: 5})
         await backend.listens()
         node.vanish(card)

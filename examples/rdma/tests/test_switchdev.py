@@ -213,7 +213,7 @@ def test_a_bond_is_the_cards_if_both_functions_are_of_one_switch(
 @pytest.mark.anyio
 @pytest.mark.parametrize(("changes", "has_adapter"), [("bond0", False), ("ens1", True)])
 async def test_the_cards_bond_and_its_other_leg_went_unheard(
-    sysfs_tree: SysfsTree, kubelet: SimulatedKubelet, plugin_for: Any, changes: str, has_adapter: bool
+    sysfs_tree: SysfsTree, kubelet: SimulatedKubelet, changes: str, has_adapter: bool
 ) -> None:
     """Virtual functions stayed as they were until the next poll."""
     node = _bond(sysfs_tree, switches=("e41d", "e41d"), marked=True, virtual=1)
@@ -221,7 +221,7 @@ async def test_the_cards_bond_and_its_other_leg_went_unheard(
         directory = sysfs_tree.host.resolve(f"/sys/bus/pci/devices/{FIRST}")
         node.hca("mlx5_bond_0", directory, guid=GUID(1), ports=[ETHERNET] * 3)
     _state(sysfs_tree, "ens0", "down" if changes == "ens1" else "up")
-    async with plugin_for(watched := Watched(sysfs_tree.host, mode="vf"), host=sysfs_tree.host):
+    async with kubelet.serving(watched := Watched(sysfs_tree.host, mode="vf"), host=sysfs_tree.host):
         await kubelet.until(allocatable={"rdma/vf": 1})
         await watched.listens()
         for state, count in (("down", 0), ("up", 1)):

@@ -22,6 +22,7 @@ from .. import __version__
 from ..concurrency import threads
 from ..concurrency.modules import load
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
+from ..kubelet.paths import DEVICE_PLUGIN_DIR
 from ..operations.status import ProcessFacts, document, moment
 from ..startup import shown
 from .mode_lock import ModeLock
@@ -31,7 +32,7 @@ from .services import check_client, managing
 from .sources import from_environment, from_keywords, resolve, warn_of_slips
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 
     from ..concurrency.history import History
     from ..kubelet.calls import CallCounts
@@ -457,7 +458,8 @@ async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> No
         **options: As in `kdp.daemon.settings.ServeOptions`; what is not given comes from the variables ``KDP_*``.
 
     Raises:
-        ConfigurationError: An option or a backend is wrong, or this is not asyncio.
+        ConfigurationError: An option or a backend is wrong, this is not asyncio, or some directories are given and
+            others are the node's.
         PluginDirectoryGoneError: The plugin directory is unlinked under us; only a new process (a new mount) helps.
     """
     try:
@@ -467,4 +469,22 @@ async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> No
             "kdp.serve was awaited outside asyncio; gRPC supports no other event loop, so use asyncio.run or anyio.run"
         ) from None
     layers = [from_keywords(options, function="kdp.serve"), from_environment(os.environ)]
-    await Daemon(Plan(check_backends(backends), resolve(layers))).serve()
+    settings = resolve(layers)
+    _check_directories(settings, {name for layer in layers for name in layer})
+    await Daemon(Plan(check_backends(backends), settings)).serve()
+
+
+def _check_directories(settings: Settings, given: Collection[str]) -> None:
+    """Refuse a test's plugin directory beside the node's own directories, which the test would read and write."""
+    if settings.device_plugin_dir == DEVICE_PLUGIN_DIR:
+        return
+    missing: list[str] = []
+    if not {"kubelet_root", "pod_resources_dir"} & set(given):
+        missing.append(f"kubelet_root is the node's {settings.kubelet_root}")
+    if "state_dir" not in given:
+        missing.append(f"state_dir is the node's {settings.state_dir}")
+    if missing:
+        raise ConfigurationError(
+            f"kdp.serve(device_plugin_dir={str(settings.device_plugin_dir)!r}): {' and '.join(missing)}; give them as "
+            "well, or in a test use kubelet.serving(backend) of kdp.testing.SimulatedKubelet"
+        )

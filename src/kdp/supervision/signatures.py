@@ -10,7 +10,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, kind_of
 from ..model.backend import OPTIONAL_HOOKS, DeviceBackend, WrappedBackend
 
 if TYPE_CHECKING:
@@ -86,9 +86,12 @@ def _written(backend: DeviceBackend, hook: str) -> tuple[Callable[..., Any], boo
     if found is inspect.getattr_static(DeviceBackend, hook):
         return None
     if isinstance(found, (property, functools.cached_property)) or not (callable(found) or hasattr(found, "__get__")):
-        names = ", ".join(inspect.signature(getattr(DeviceBackend, hook)).parameters)
+        names, kind = (
+            ", ".join(inspect.signature(getattr(DeviceBackend, hook)).parameters),
+            kind_of(cast("object", found)),
+        )
         raise ConfigurationError(
-            f"{type(backend).__name__}.{hook}: is a {type(cast('object', found)).__name__}, and kdp calls it; write def {hook}({names})"
+            f"{type(backend).__name__}.{hook}: is {kind}, and kdp calls it; write def {hook}({names})"
         )
     own: object = vars(backend).get(hook)
     if own is not None:

@@ -2,12 +2,11 @@
 
 `SimulatedKubelet` is the whole of it; ``kubelet.events`` tells what happened, ``kubelet.faults`` makes it misbehave,
 `Pod` and `Container` are what it is asked to admit, `AdmittedPod` is what comes of it. As a process of its own:
-``python -m kdp_testkit.process``. `check_backend` judges a whole plugin with it.
+``python -m kdp_testkit.process``. `check_backend` judges a whole plugin with it. `SimulatedCluster` is the same for DRA
+drivers: an API server and a node.
 
 ```python
-async with SimulatedKubelet() as kubelet:
-    ...  # start the plugin on kubelet.paths
-    await kubelet.until(allocatable={"example.com/widget": 2})
+async with SimulatedKubelet() as kubelet, kubelet.serving(Widgets()):
     admitted = await kubelet.admit(Pod.asking({"example.com/widget": 1}))
     assert admitted.reply().devices
     await kubelet.restart()
@@ -26,6 +25,10 @@ with lazy_imports(globals()):
     from .conformance import Levers as Levers
     from .conformance import check_backend as check_backend
     from .devicemanager.workload import NodeStatus as NodeStatus
+    from .dra.cluster import SimulatedCluster as SimulatedCluster
+    from .dra.pods import DraPod as DraPod
+    from .dra.pods import PodStartError as PodStartError
+    from .dra.pods import PodStopError as PodStopError
     from .events import Event as Event
     from .events import EventLog as EventLog
     from .faults import Faults as Faults

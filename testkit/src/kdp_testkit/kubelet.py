@@ -12,17 +12,23 @@ object). What dies with its process is `kubelet_process.KubeletProcess`.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from typing_extensions import override
 
 from .devicemanager.kubelet_core import KubeletCore
 from .faults import Faults
+from .patience import PATIENCE
 from .protocol.pods import AdmissionError, AdmittedContainer, AdmittedPod, KubeletPanic, Pod
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from kdp.deviceplugin import PluginManager
+    from kdp.hardware import Host
+    from kdp.model.backend import DeviceBackend
 
 
 class SimulatedKubelet(KubeletCore):
@@ -72,6 +78,37 @@ class SimulatedKubelet(KubeletCore):
     @override
     def _release(self) -> None:
         self.faults.release()
+
+    # Plugins -------------------------------------------------------------------------------------------------------
+
+    def serving(
+        self,
+        *backends: DeviceBackend,
+        host: Host | None = None,
+        ready: bool = True,
+        timeout: float = PATIENCE,
+        speed: float = 100.0,
+        **options: Any,
+    ) -> AbstractAsyncContextManager[PluginManager]:
+        """Serve backends on this kubelet, in this process, while the context lasts.
+
+        All directories are this kubelet's, the state directory among them: nothing of the machine's own is touched.
+
+        Args:
+            backends: The vendor's objects.
+            host: The node's files, for instance ``sysfs_tree.host``.
+            ready: Wait until the kubelet has a device list of every resource.
+            timeout: Seconds to wait for that.
+            speed: How much faster than on a node the kubelet is asked who holds what. There ``released`` comes 30 s
+                after a pod's end.
+            options: Fields of `kdp.deviceplugin.ManagerOptions`.
+
+        Raises:
+            NotReached: They are not ready in time; the text tells why, and what happened.
+        """
+        from .serving import serving  # late: it loads kdp's own side of the protocol
+
+        return serving(self, backends, host=host, ready=ready, seconds=timeout, speed=speed, options=options)
 
     # Pods ----------------------------------------------------------------------------------------------------------
 

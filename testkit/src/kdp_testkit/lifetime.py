@@ -1,16 +1,17 @@
-"""How long a simulated kubelet's process lives, and its temporary directory."""
+"""How long a simulated kubelet's process lives, its temporary directory, and how a test sees its own error."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
     from anyio.abc import TaskStatus
 
@@ -51,3 +52,24 @@ def temporary_root(owner: object) -> tuple[str, Callable[[], object]]:
     """
     root = tempfile.mkdtemp(prefix="kdp-")
     return root, weakref.finalize(owner, shutil.rmtree, root, ignore_errors=True)
+
+
+@contextmanager
+def ungrouped() -> Generator[None]:
+    """Raise the only exception of a group itself, so that a failed assert reads as one, and `pytest.raises` sees it."""
+    only: BaseException | None = None
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        only = group
+        while isinstance(only, BaseExceptionGroup) and len(only.exceptions) == 1:
+            only = only.exceptions[0]
+        if isinstance(only, BaseExceptionGroup):
+            raise
+    if only is None:
+        return
+    context = only.__context__
+    try:
+        raise only
+    finally:
+        only.__context__ = context  # Python has put the group there

@@ -19,7 +19,6 @@ import kdp
 import kdp.hardware
 from kdp.testing import SimulatedKubelet
 from kdp_fpga import Fpga
-from kdp_testkit.pytest_plugin import PluginFor
 
 Figure = Callable[[str, float, str], None]
 
@@ -75,7 +74,7 @@ def test_the_kernel_shows_both_boards_each_on_its_node(boards: tuple[DflBoard, D
 
 
 async def test_a_fault_of_the_hardware_reaches_the_kubelet_and_its_end_too(
-    boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
+    boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet, figure: Figure
 ) -> None:
     board = boards[0]
     cases: list[tuple[str, int, Callable[[], None], Callable[[], None]]] = [
@@ -83,7 +82,7 @@ async def test_a_fault_of_the_hardware_reaches_the_kubelet_and_its_end_too(
         ("a port's error register", 1, lambda: board.port_errors(0, 1), lambda: board.port_errors(0, 0)),
         ("a temperature above the critical one", 0, lambda: board.temperature(96), lambda: board.temperature(60)),
     ]
-    async with plugin_for(_backend(), timeout=DEADLINE):
+    async with kubelet.serving(_backend(), timeout=DEADLINE):
         await kubelet.until(allocatable=ALL, timeout=DEADLINE)
         for what, left, harm, heal in cases:
             harm()
@@ -103,10 +102,10 @@ async def test_a_fault_of_the_hardware_reaches_the_kubelet_and_its_end_too(
 
 
 async def test_an_accelerator_that_stops_to_answer_keeps_its_resource(
-    boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet, plugin_for: PluginFor
+    boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet
 ) -> None:
     board = boards[0]
-    async with plugin_for(_backend(), timeout=DEADLINE):
+    async with kubelet.serving(_backend(), timeout=DEADLINE):
         await kubelet.until(allocatable=ALL, timeout=DEADLINE)
         board.accelerator(0, (1 << 128) - 1)
         await kubelet.until(allocatable={TWO_PORTS: 1, ONE_PORT: 1}, timeout=DEADLINE)
@@ -116,12 +115,12 @@ async def test_an_accelerator_that_stops_to_answer_keeps_its_resource(
 
 @pytest.mark.parametrize("part", ["dfl-fme", "dfl-port"])
 async def test_a_board_half_way_out_keeps_its_resource(
-    boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet, plugin_for: PluginFor, part: str
+    boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet, part: str
 ) -> None:
     """The kernel takes a board away part by part; what is seen in between must not become another resource."""
     board = boards[0]
     left = {TWO_PORTS: 0 if part == "dfl-fme" else 1, ONE_PORT: 1}
-    async with plugin_for(_backend(), timeout=DEADLINE):
+    async with kubelet.serving(_backend(), timeout=DEADLINE):
         await kubelet.until(allocatable=ALL, timeout=DEADLINE)
         board.take_driver(f"{part}.0")
         await kubelet.until(allocatable=left, timeout=DEADLINE)
@@ -132,10 +131,10 @@ async def test_a_board_half_way_out_keeps_its_resource(
 
 
 async def test_a_board_that_is_pulled_and_put_back_is_told_by_the_kernel(
-    boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
+    boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet, figure: Figure
 ) -> None:
     board, other = boards
-    async with plugin_for(_backend(poll=3600), timeout=DEADLINE):
+    async with kubelet.serving(_backend(poll=3600), timeout=DEADLINE):
         await kubelet.until(allocatable=ALL, timeout=DEADLINE)
         began = time.monotonic()
         board.remove()

@@ -22,7 +22,6 @@ import kdp
 import kdp.hardware
 from kdp.testing import SimulatedKubelet
 from kdp_rdma import Rdma
-from kdp_testkit.pytest_plugin import PluginFor
 
 Figure = Callable[[str, float, str], None]
 
@@ -71,9 +70,9 @@ def _found() -> dict[str, kdp.Device]:
 
 
 @asynccontextmanager
-async def _serving(kubelet: SimulatedKubelet, plugin_for: PluginFor) -> AsyncIterator[None]:
+async def _serving(kubelet: SimulatedKubelet) -> AsyncIterator[None]:
     backend = Watched()
-    async with plugin_for(backend, timeout=DEADLINE):
+    async with kubelet.serving(backend, timeout=DEADLINE):
         await kubelet.until(allocatable={RESOURCE: 2}, timeout=DEADLINE)
         assert await anyio.to_thread.run_sync(backend.listening.wait, DEADLINE)
         yield
@@ -106,9 +105,9 @@ def test_the_kernel_shows_both_adapters() -> None:
 
 
 async def test_a_port_that_goes_down_and_comes_up_reaches_the_kubelet(
-    kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
+    kubelet: SimulatedKubelet, figure: Figure
 ) -> None:
-    async with _serving(kubelet, plugin_for):
+    async with _serving(kubelet):
         for interface, adapter, down, up, physical in (
             ("eth0", "rxe0", ("down",), ("up",), "Disabled"),
             ("dum0", "rxe1", ("carrier", "off"), ("carrier", "on"), "Polling"),
@@ -119,10 +118,8 @@ async def test_a_port_that_goes_down_and_comes_up_reaches_the_kubelet(
             await _tell(figure, f"{interface} {' '.join(up)}: Healthy", kubelet, 2, *change, *up)
 
 
-async def test_an_adapter_that_is_unplugged_and_comes_back(
-    kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
-) -> None:
-    async with _serving(kubelet, plugin_for):
+async def test_an_adapter_that_is_unplugged_and_comes_back(kubelet: SimulatedKubelet, figure: Figure) -> None:
+    async with _serving(kubelet):
         ids = {device.id for device in _found().values()}
         await _tell(figure, "unplug", kubelet, 1, "rdma", "link", "del", "rxe1")
         assert _found().keys() == {"rxe0"}
@@ -131,9 +128,9 @@ async def test_an_adapter_that_is_unplugged_and_comes_back(
         assert {device.id for device in _found().values()} == ids
 
 
-async def test_a_renamed_adapter_stays_the_same_device(kubelet: SimulatedKubelet, plugin_for: PluginFor) -> None:
+async def test_a_renamed_adapter_stays_the_same_device(kubelet: SimulatedKubelet) -> None:
     before = _found()
-    async with _serving(kubelet, plugin_for):
+    async with _serving(kubelet):
         await anyio.to_thread.run_sync(do, "rdma", "dev", "set", "rxe1", "name", "roce_b")
         try:
             after = _found()
@@ -145,11 +142,11 @@ async def test_a_renamed_adapter_stays_the_same_device(kubelet: SimulatedKubelet
 
 
 async def test_an_adapter_that_is_removed_while_in_use_is_unhealthy_though_its_port_is_active(
-    kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
+    kubelet: SimulatedKubelet, figure: Figure
 ) -> None:
     """The kernel waits for the last open descriptor; until then sysfs shows the adapter as if nothing were."""
     (uverbs,) = (node.host_path for node in _found()["rxe1"].edits.device_nodes if "uverbs" in node.host_path)
-    async with _serving(kubelet, plugin_for):
+    async with _serving(kubelet):
         held = os.open(uverbs, os.O_RDWR)
         began = time.monotonic()
         removing = await anyio.open_process(["rdma", "link", "del", "rxe1"])

@@ -14,7 +14,7 @@ import kdp
 from kdp.hardware import Host, UeventWatch
 from kdp.testing import SimulatedKubelet, SysfsTree
 from kdp_testkit.patience import PATIENCE
-from kdp_testkit.pytest_plugin import NodeFrom, PluginFor
+from kdp_testkit.pytest_plugin import NodeFrom
 
 pytestmark = pytest.mark.anyio
 
@@ -59,10 +59,10 @@ class Fpga(kdp.DeviceBackend):
 
 
 async def test_the_kubelet_hears_of_each_change_by_events_alone(
-    kubelet: SimulatedKubelet, plugin_for: PluginFor, node_from: NodeFrom, figure: Callable[[str, float, str], None]
+    kubelet: SimulatedKubelet, node_from: NodeFrom, figure: Callable[[str, float, str], None]
 ) -> None:
     tree: SysfsTree = node_from(RECORDED / "dfl-6.1.tar.gz")
-    async with plugin_for(Fpga(tree.host)):
+    async with kubelet.serving(Fpga(tree.host)):
         await kubelet.until(allocatable={Fpga.resource: 3}, timeout=PATIENCE)
 
         started = time.monotonic()

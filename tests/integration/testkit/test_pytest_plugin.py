@@ -5,8 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.testing import Pod, ScenarioError, SimulatedCluster, SimulatedKubelet
 
 WIDGETS = """
 import kdp
@@ -50,14 +55,26 @@ import pytest
 from kdp.testing import Pod
 from widgets import Widgets
 
-async def test_a_pod_gets_a_widget(kubelet, plugin_for):
-    async with plugin_for(Widgets()):
+async def test_a_pod_gets_a_widget(kubelet):
+    async with kubelet.serving(Widgets()):
         pod = await kubelet.admit(Pod.asking({"example.com/widget": 1}))
         assert pod.reply().envs == {"COLOR": "blue"}
 
 @pytest.mark.kubelet("k134", autostart=False)
 async def test_marker(kubelet):
     assert (kubelet.profile.name, kubelet.is_running) == ("k134", False)
+
+async def test_a_driver(cluster):
+    async with cluster.serving(Widgets()):
+        assert [*await cluster.devices()] == ["w0"]
+        pod = await cluster.pod("w0")
+        assert (await cluster.start(pod)).env == {"COLOR": "blue"}
+        await cluster.stop(pod)
+        assert not [*cluster.cdi.glob("*.json")]
+
+async def test_a_driver_that_is_not_ready(cluster):
+    async with cluster.serving(Widgets(ready=False), timeout=0.5):
+        pass
 
 @pytest.mark.parametrize("kubelet", ["k134", "k136"], indirect=True)
 async def test_parameter(kubelet, request):
@@ -66,13 +83,13 @@ async def test_parameter(kubelet, request):
 async def test_neither(kubelet):
     assert (kubelet.profile.name, kubelet.is_running) == ("k137", True)
 
-async def test_a_plugin_that_is_not_ready(kubelet, plugin_for):
-    async with plugin_for(Widgets(ready=False), timeout=0.5):
+async def test_a_plugin_that_is_not_ready(kubelet):
+    async with kubelet.serving(Widgets(ready=False), timeout=0.5):
         pass
 """,
     )
-    assert "1 failed, 5 passed" in text, text
-    assert "not ready in 0.5 s: Widgets: the driver is not loaded" in text, text
+    assert "2 failed, 6 passed" in text, text
+    assert text.count("not ready in 0.5 s: Widgets: the driver is not loaded") >= 2, text
 
 
 def test_tests_that_do_not_use_it_load_nothing_of_it(tmp_path: Path) -> None:
@@ -96,3 +113,72 @@ def test_it():
 async def test_a_fixture_of_the_same_name_wins(kubelet: object, profile: str) -> None:
     """This directory has its own ``kubelet``, with the profiles of its own fixture."""
     assert getattr(kubelet, "profile").name == profile  # noqa: B009 - whatever it is
+
+
+# -- what a vendor met -------------------------------------------------------------------------------------------------
+
+
+class Scrubbed(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    def __init__(self) -> None:
+        self.clean: list[str] = []
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return [kdp.Device(id="w0")]
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        self.clean += devices.ids
+
+
+@pytest.mark.anyio
+async def test_released_took_30_s_in_a_test_and_wrote_to_the_real_machine() -> None:
+    backend = Scrubbed()
+    async with SimulatedKubelet() as kubelet, kubelet.serving(backend):
+        pod = await kubelet.admit(Pod.asking({"example.com/widget": 1}))
+        state = kubelet.paths.device_plugin_dir.parent / "kdp"
+        await kubelet.until(lambda: [*state.glob("example.com_widget*.json")])
+        await kubelet.delete(pod.pod)
+        await kubelet.until(lambda: bool(backend.clean))
+    assert backend.clean == ["w0"]
+
+
+@pytest.mark.anyio
+async def test_a_failed_assert_was_a_group_of_thirty_lines() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        async with SimulatedKubelet() as kubelet, kubelet.serving(Scrubbed()):
+            raise ZeroDivisionError
+    assert caught.value.__context__ is None
+    with pytest.raises(ZeroDivisionError) as caught:
+        async with SimulatedCluster() as cluster, cluster.serving(Scrubbed()):
+            raise ZeroDivisionError
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.anyio
+async def test_a_device_that_no_slice_has_is_named() -> None:
+    async with SimulatedCluster() as cluster, cluster.serving(Scrubbed()):
+        with pytest.raises(ScenarioError, match="no slice has the device 'w9': there are w0"):
+            await cluster.pod("w9")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("more", "missing"),
+    [
+        ({}, "kubelet_root is the node's /var/lib/kubelet and state_dir is the node's /var/lib/kdp; "),
+        ({"state_dir": None}, "kubelet_root is the node's /var/lib/kubelet; "),
+        ({"kubelet_root": "."}, "state_dir is the node's /var/lib/kdp; "),
+    ],
+)
+async def test_serve_used_some_directories_of_a_test_and_some_of_the_node(
+    tmp_path: Path, more: dict[str, Any], missing: str
+) -> None:
+    with pytest.raises(kdp.ConfigurationError) as refused:
+        await kdp.serve(Scrubbed(), device_plugin_dir=tmp_path, **more)
+    assert str(refused.value) == (
+        f"kdp.serve(device_plugin_dir='{tmp_path}'): {missing}give them as well, or in a test use "
+        "kubelet.serving(backend) of kdp.testing.SimulatedKubelet"
+    )

@@ -96,15 +96,15 @@ def test_discover_may_yield_but_not_as_an_async_generator() -> None:
 @pytest.mark.parametrize(
     ("written", "kind"),
     [
-        (property(lambda _: None), "property"),
-        (functools.cached_property(lambda _: None), "cached_property"),
-        (5, "int"),
+        (property(lambda _: None), "a property"),
+        (functools.cached_property(lambda _: None), "a cached_property"),
+        (5, "an int"),
     ],
 )
 def test_a_property_as_a_hook_failed_for_the_first_pod(written: Any, kind: str) -> None:
     with pytest.raises(kdp.ConfigurationError) as refused:
         check_signatures(backend(allocate=written))
-    assert str(refused.value) == f"Careless.allocate: is a {kind}, and kdp calls it; write def allocate(self, devices)"
+    assert str(refused.value) == f"Careless.allocate: is {kind}, and kdp calls it; write def allocate(self, devices)"
 
 
 def locked(function: Callable[..., Any]) -> Callable[..., Any]:

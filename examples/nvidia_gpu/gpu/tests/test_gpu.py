@@ -94,8 +94,7 @@ def test_waiting_for_an_event_takes_its_time_and_no_more(backend: NvidiaGpu) -> 
 async def test_cuda_sees_one_gpu_with_what_allocate_answers(backend: NvidiaGpu, tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("a /dev of its own needs root and unshare")
-    async with SimulatedKubelet() as kubelet, anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: kdp.serve(backend, device_plugin_dir=kubelet.paths.device_plugin_dir))
+    async with SimulatedKubelet() as kubelet, kubelet.serving(backend, timeout=60):
         await kubelet.until(lambda: any(kubelet.allocatable().values()), timeout=60)
         resource = next(name for name, count in kubelet.allocatable().items() if count)
         reply = (await kubelet.admit(Pod.asking({resource: 1}))).reply("main")
@@ -108,6 +107,5 @@ async def test_cuda_sees_one_gpu_with_what_allocate_answers(backend: NvidiaGpu, 
             stderr=subprocess.STDOUT,
             check=False,
         )
-        tasks.cancel_scope.cancel()
     assert done.returncode == 0, done.stdout.decode()
     assert done.stdout.decode().strip() == "1"

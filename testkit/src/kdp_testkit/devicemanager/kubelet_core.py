@@ -22,7 +22,7 @@ from kdp.kubelet.paths import KubeletPaths
 from .. import events
 from ..armed_faults import ArmedFaults
 from ..events import Event, EventLog
-from ..lifetime import Lifetime, temporary_root
+from ..lifetime import Lifetime, temporary_root, ungrouped
 from ..patience import PATIENCE
 from ..profiles import DEFAULT_PROFILE, Profile, profile_named
 from ..protocol.pods import NotReached, ScenarioError
@@ -101,16 +101,17 @@ class KubeletCore(AsyncContextManagerMixin):
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         try:
-            async with anyio.create_task_group() as self._tasks:
-                try:
-                    if self._autostart:
-                        await self.start()
-                    yield self
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        if self._current.process is not None:
-                            await self._end("crashed")
-                    self._tasks.cancel_scope.cancel()
+            with ungrouped():
+                async with anyio.create_task_group() as self._tasks:
+                    try:
+                        if self._autostart:
+                            await self.start()
+                        yield self
+                    finally:
+                        with anyio.CancelScope(shield=True):
+                            if self._current.process is not None:
+                                await self._end("crashed")
+                        self._tasks.cancel_scope.cancel()
         finally:
             self._tasks = None
             self._release()

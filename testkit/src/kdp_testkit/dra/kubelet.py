@@ -19,7 +19,7 @@ from typing_extensions import override
 from .. import events as common
 from ..armed_faults import WatcherQueue
 from ..events import Event, EventLog
-from ..lifetime import Lifetime, temporary_root
+from ..lifetime import Lifetime, temporary_root, ungrouped
 from ..patience import PATIENCE
 from ..protocol.pods import NotReached, ScenarioError
 from . import events
@@ -111,15 +111,16 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         try:
-            async with anyio.create_task_group() as self._tasks:
-                try:
-                    await self.start()
-                    yield self
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        if self._process is not None:
-                            await self.crash()
-                    self._tasks.cancel_scope.cancel()
+            with ungrouped():
+                async with anyio.create_task_group() as self._tasks:
+                    try:
+                        await self.start()
+                        yield self
+                    finally:
+                        with anyio.CancelScope(shield=True):
+                            if self._process is not None:
+                                await self.crash()
+                        self._tasks.cancel_scope.cancel()
         finally:
             self._tasks = None
             if self._clean_up is not None:

@@ -18,6 +18,7 @@ from anyio import AsyncContextManagerMixin
 from anyio.abc import SocketAttribute
 from typing_extensions import override
 
+from ..lifetime import ungrouped
 from .api import Answer, Api, Request, Watch
 from .apifaults import ApiFaults
 from .profiles import DEFAULT_PROFILE, DraProfile, profile_named
@@ -60,17 +61,18 @@ class SimulatedApiServer(AsyncContextManagerMixin):
     @override
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
-        async with (
-            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
-            anyio.create_task_group() as tasks,
-        ):
-            port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django's
-            self.url = f"http://127.0.0.1:{port}"
-            tasks.start_soon(listener.serve, self._serve)
-            try:
-                yield self
-            finally:
-                tasks.cancel_scope.cancel()
+        with ungrouped():
+            async with (
+                await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+                anyio.create_task_group() as tasks,
+            ):
+                port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django's
+                self.url = f"http://127.0.0.1:{port}"
+                tasks.start_soon(listener.serve, self._serve)
+                try:
+                    yield self
+                finally:
+                    tasks.cancel_scope.cancel()
 
     # -- in this process -----------------------------------------------------------------------------------------------
 

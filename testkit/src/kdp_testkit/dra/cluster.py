@@ -1,0 +1,214 @@
+"""`SimulatedCluster`: what a vendor's test of a DRA driver needs, in one object."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from anyio import AsyncContextManagerMixin
+from typing_extensions import override
+
+from kdp.cdi import CdiEdits, parse_spec
+from kdp.cluster.client import KubeApi
+from kdp.dra.driver import DraDriver
+from kdp.dra.options import DriverOptions
+from kdp.kubelet import KubeletPaths
+from kdp.model.edits import ContainerEdits, DeviceNode, Mount
+
+from ..lifetime import ungrouped
+from ..patience import PATIENCE
+from ..protocol.pods import NotReached, ScenarioError
+from . import objects
+from .kubeconfig import write_kubeconfig
+from .kubelet import SimulatedDraKubelet
+from .pods import DraPod
+from .profiles import DEFAULT_PROFILE, DraProfile
+from .server import SimulatedApiServer
+from .timings import DraTimings
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from kdp.hardware import Host
+    from kdp.model.backend import DeviceBackend
+
+_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+_CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+_QUICK: Final = DraTimings(watcher=0.1)
+"""The kubelet's own look for sockets is every second."""
+
+
+class SimulatedCluster(AsyncContextManagerMixin):
+    """An API server and one node's kubelet, to test DRA drivers with.
+
+    An async context manager; asyncio only, because gRPC is. The scheduler's work is the test's: `pod` says which
+    devices it gets.
+
+    Args:
+        root: The kubelet's root directory; a temporary one, removed at the end, if it is not given.
+        profile: Which version: ``k134``, ``k136``, ``k137`` or a `DraProfile`.
+        node: The node's name.
+
+    Attributes:
+        server: The API server (`SimulatedApiServer`).
+        kubelet: The kubelet (`SimulatedDraKubelet`).
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        profile: str | DraProfile = DEFAULT_PROFILE,
+        node: str = "node0",
+    ) -> None:
+        self._numbers = itertools.count()
+        self.server = SimulatedApiServer(profile)
+        self.kubelet = SimulatedDraKubelet(self.server.ask, root, node=node, profile=profile, timings=_QUICK)
+
+    @property
+    def cdi(self) -> Path:
+        """The directory of the CDI specs."""
+        return self.kubelet.root / "cdi"
+
+    @override
+    @asynccontextmanager
+    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
+        async with self.server:
+            await self.server.ask("POST", "/api/v1/nodes", objects.node(self.kubelet.node))
+            async with self.kubelet:
+                yield self
+
+    @asynccontextmanager
+    async def serving(
+        self,
+        *backends: DeviceBackend,
+        host: Host | None = None,
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - a deadline for tests, with a story
+        **options: Any,
+    ) -> AsyncGenerator[DraDriver]:
+        """Serve backends as DRA drivers of the node, in this process, while the context lasts.
+
+        All directories are this kubelet's: nothing of the machine's own is touched.
+
+        Args:
+            backends: The vendor's objects; each is one driver.
+            host: The node's files, for instance ``sysfs_tree.host``.
+            timeout: Seconds to wait until they are registered and their devices published.
+            options: Fields of `kdp.dra.options.DriverOptions`.
+
+        Raises:
+            NotReached: They are not in time; the text tells why, and what happened.
+        """
+        paths, config = KubeletPaths.simulated(self.kubelet.root), write_kubeconfig(self.kubelet.root, self.server.url)
+        with ungrouped():
+            async with KubeApi(config) as api:
+                chosen = DriverOptions(
+                    **{"api": api, "node": self.kubelet.node, "paths": paths, "cdi": self.cdi, "host": host, **options}
+                )
+                async with DraDriver(backends, chosen) as driver:
+                    with anyio.move_on_after(timeout):
+                        while not driver.is_ready:
+                            # Its last step is not the kubelet's, so there is no event of it.
+                            with anyio.move_on_after(0.01):
+                                await self.kubelet.events.change()
+                    if not driver.is_ready:
+                        raise NotReached(
+                            f"not ready in {timeout:g} s: {_why(driver)}. What happened:\n{self.kubelet.events.story()}"
+                        )
+                    yield driver
+
+    async def devices(self) -> dict[str, dict[str, Any]]:
+        """Return the devices in the node's slices by name: ``attributes``, ``capacity``, and so on."""
+        return {device["name"]: device for _, device in await self._published()}
+
+    async def pod(self, *devices: str, parameters: Mapping[str, object] | None = None) -> DraPod:
+        """Return a pod with a claim, for which the scheduler has chosen devices.
+
+        Args:
+            devices: Their names in the slices. Each is of a request of its own: ``r0``, ``r1``, and so on.
+            parameters: What the claim says to the driver; ``kind`` names the class, and ``apiVersion`` is the
+                driver's unless it is given.
+
+        Raises:
+            ScenarioError: No slice has such a device.
+        """
+        published = {device["name"]: spec for spec, device in await self._published()}
+        for name in devices:
+            if name not in published:
+                raise ScenarioError(f"no slice has the device {name!r}: there are {', '.join(published) or 'none'}")
+        requests = [f"r{number}" for number in range(len(devices))]
+        name = f"pod-{next(self._numbers)}"
+        pod = DraPod(claims={"devices": name}, name=name)
+        claim = await self.server.ask("POST", _CLAIMS, objects.claim(pod.name, requests=requests))
+        results = [
+            objects.result(published[name]["driver"], name, request=request, pool=published[name]["pool"]["name"])
+            for name, request in zip(devices, requests, strict=True)
+        ]
+        config: Sequence[dict[str, Any]] = ()
+        if parameters is not None:
+            driver = published[devices[0]]["driver"]
+            held = {"apiVersion": f"{driver}/v1", **parameters}
+            config = [{"source": "FromClaim", "requests": requests, "opaque": {"driver": driver, "parameters": held}}]
+        allocated = objects.allocation(results, config=config, node=self.kubelet.node)
+        claim["status"] = {"allocation": allocated, "reservedFor": objects.reserved(pod)}
+        await self.server.ask("PUT", f"{_CLAIMS}/{pod.name}/status", claim)
+        return pod
+
+    async def start(self, pod: DraPod) -> ContainerEdits:
+        """Have the driver prepare a pod's claim, and return what its container gets.
+
+        Raises:
+            PodStartError: The driver refuses; the text is that of the pod's event. The kubelet tries again, and so may
+                the test.
+        """
+        given = await self.kubelet.start_pod(pod)
+        return ContainerEdits.merge((name, self._edits(name)) for names in given.values() for name in names)
+
+    async def stop(self, pod: DraPod) -> None:
+        """End a pod and delete its claim.
+
+        Raises:
+            PodStopError: The driver cannot undo the claim.
+        """
+        await self.kubelet.stop_pod(pod)
+        await self.server.ask("DELETE", f"{_CLAIMS}/{pod.name}")
+
+    async def _published(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return each device behind its slice."""
+        slices = (await self.server.ask("GET", _SLICES))["items"]
+        return [(each["spec"], device) for each in slices for device in each["spec"].get("devices") or ()]
+
+    def _edits(self, name: str) -> ContainerEdits:
+        """Return what a runtime gives for a CDI device's qualified name."""
+        kind, _, device_name = name.partition("=")
+        for file in sorted(self.cdi.glob("*.json")):
+            spec = parse_spec(file.read_bytes(), where=str(file))
+            for device in spec.devices:
+                if (spec.kind, device.name) == (kind, device_name):
+                    return ContainerEdits.merge([(name, _plain(spec.edits)), (name, _plain(device.edits))])
+        raise ScenarioError(f"no spec in {self.cdi} has the CDI device {name}")
+
+
+def _plain(edits: CdiEdits) -> ContainerEdits:
+    nodes = [
+        DeviceNode(host_path=node.host_path or node.path, container_path=node.path, permissions=node.permissions)
+        for node in edits.device_nodes
+    ]
+    mounts = [
+        Mount(host_path=each.host_path, container_path=each.container_path, read_only="ro" in each.options)
+        for each in edits.mounts
+    ]
+    env = dict(variable.split("=", 1) for variable in edits.env)
+    return ContainerEdits(env=env, device_nodes=nodes, mounts=mounts, hooks=edits.hooks)
+
+
+def _why(driver: DraDriver) -> str:
+    status = driver.status()
+    reasons = [f"{name}: {reason}" for name, reason in status.backends if reason]
+    reasons += [f"{name} is {held.state}: {held.reason or 'no reason'}" for name, held in status.drivers.items()]
+    return "; ".join(reasons)

@@ -1,0 +1,71 @@
+"""How a test serves backends on a simulated kubelet: in this process, with all directories those of the test."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kdp.deviceplugin import ManagerOptions, PluginManager
+from kdp.deviceplugin.tracking.pace import Pace
+
+from . import events
+from .lifetime import ungrouped
+from .protocol.pods import NotReached
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from kdp.hardware import Host
+    from kdp.model.backend import DeviceBackend
+
+    from .devicemanager.kubelet_core import KubeletCore
+
+_NODE: Final = Pace()
+
+
+@asynccontextmanager
+async def serving(
+    kubelet: KubeletCore,
+    backends: Sequence[DeviceBackend],
+    *,
+    host: Host | None,
+    ready: bool,
+    seconds: float,
+    speed: float,
+    options: dict[str, Any],
+) -> AsyncGenerator[PluginManager]:
+    """See `SimulatedKubelet.serving`."""
+    pace = Pace(
+        gap=_NODE.gap / speed,
+        admission=_NODE.admission / speed,
+        look=_NODE.look / speed,
+        between=_NODE.between / speed,
+        absent=_NODE.absent / speed,
+    )
+    state_dir = kubelet.paths.device_plugin_dir.parent / "kdp"
+    chosen = ManagerOptions(paths=kubelet.paths, host=host, **{"pace": pace, "state_dir": state_dir, **options})
+    with ungrouped():
+        async with PluginManager(backends, chosen) as manager:
+            if ready:
+                await _until_ready(kubelet, manager, seconds)
+            yield manager
+
+
+async def _until_ready(kubelet: KubeletCore, manager: PluginManager, seconds: float) -> None:
+    def is_ready() -> bool:
+        listed = {event.resource for event in kubelet.events.of(events.ListReceived)}
+        return manager.is_ready and manager.status().resources.keys() <= listed
+
+    with anyio.move_on_after(seconds):
+        while not is_ready():
+            # Its last step is not the kubelet's, so there is no event of it.
+            with anyio.move_on_after(0.01):
+                await kubelet.events.change()
+    if not is_ready():
+        status = manager.status()
+        reasons = [f"{name}: {reason}" for name, reason in status.backends if reason]
+        reasons += [f"{name} is {held.state}: {held.reason or 'no reason'}" for name, held in status.resources.items()]
+        why = "; ".join(reasons) or "no resource"
+        raise NotReached(f"not ready in {seconds:g} s: {why}. What happened:\n{kubelet.events.story()}")
