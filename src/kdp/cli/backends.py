@@ -19,6 +19,7 @@ from ..model.backend import DeviceBackend
 from .convert import describe
 from .failures import Refusal
 from .options import format_option, refusing
+from .parameters import documented
 from .streams import console, document, shown, table
 from .targets import installed, load, settable
 
@@ -80,7 +81,10 @@ class _Installed:
     @property
     def parameters(self) -> list[_Parameter]:
         """What its constructor takes, but for the node's files."""
-        return [] if self.cls is None else [_Parameter.of(each) for each in settable(self.cls).values()]
+        if self.cls is None:
+            return []
+        said = documented(self.cls)
+        return [_Parameter.of(each, said.get(each.name, "")) for each in settable(self.cls).values()]
 
     def as_json(self) -> dict[str, object]:
         """Return it as ``--format json`` shows it."""
@@ -98,19 +102,29 @@ class _Installed:
 @final
 @attrs.frozen(kw_only=True)
 class _Parameter:
-    """One parameter of a backend's constructor: ``type`` in words, ``default`` as JSON has it, or as text."""
+    """One parameter of a backend's constructor.
+
+    Attributes:
+        name: Its name.
+        description: What the ``Args:`` of the docstring say of it.
+        type: In words.
+        required: Whether it has no default.
+        default: As JSON has it, or as text.
+    """
 
     name: str
+    description: str
     type: str
     required: bool
     default: bool | float | str | list[object] | None
 
     @classmethod
-    def of(cls, parameter: inspect.Parameter) -> _Parameter:
+    def of(cls, parameter: inspect.Parameter, description: str) -> _Parameter:
         """Return a parameter of a signature."""
         is_open = parameter.kind is parameter.VAR_KEYWORD
         return cls(
             name=f"**{parameter.name}" if is_open else parameter.name,
+            description=_plain_text(description),
             type=_words(parameter.annotation),
             required=parameter.default is parameter.empty and not is_open,
             default=None if parameter.default is parameter.empty else _plain(parameter.default),
@@ -183,6 +197,8 @@ def _print_one(out: TextIO, backend: _Installed) -> None:
     screen = console(out)
     screen.print(f"{backend.name}: {backend.path} of {backend.distribution} {backend.version}".rstrip())
     screen.print(*[line for line in (backend.summary,) if line])
-    rows = [(each.name, each.type, each.shown) for each in backend.parameters]
+    rows = [(each.name, each.type, each.shown, each.description) for each in backend.parameters]
     if rows:
-        screen.print(table(("PARAMETER", "TYPE", "DEFAULT"), rows))
+        columns = ("PARAMETER", "TYPE", "DEFAULT", "DESCRIPTION")
+        shown_columns = columns if any(row[3] for row in rows) else columns[:3]
+        screen.print(table(shown_columns, [row[: len(shown_columns)] for row in rows]))

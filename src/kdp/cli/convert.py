@@ -11,9 +11,11 @@ import inspect
 import pathlib
 import types
 from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from ..model.devices import Version
+from ..model.durations import parse_duration
 from ..model.quantities import Quantity
 
 
@@ -30,6 +32,7 @@ _SIMPLE = {
     str: "text (str)",
     Quantity: "an amount (kdp.Quantity); valid is 80Gi",
     Version: "a semantic version (kdp.Version); valid is 1.2.0",
+    timedelta: "a duration, or a number of seconds (timedelta); valid is 1m30s",
 }
 _LISTS = (list, tuple, set, frozenset, Sequence, Iterable, Collection)
 
@@ -75,7 +78,8 @@ def convert(value: object, kind: Any) -> Any:
     if kind in _SIMPLE:
         return _simple(value, kind)
     if _is_path(kind):
-        return (pathlib.Path if inspect.isabstract(kind) else kind)(_must(value, str, kind))
+        path = (pathlib.Path if inspect.isabstract(kind) else kind)(_must(value, str, kind))
+        return path.expanduser() if isinstance(path, pathlib.Path) else path
     if _is_enum(kind):
         return _member(value, kind)
     if origin is Literal:
@@ -109,6 +113,9 @@ def _simple(value: object, kind: Any) -> Any:
         if kind is int:
             # 0x10 as in sysfs; a float of a file is no whole number.
             return int(value, 0) if isinstance(value, str) and "x" in value.lower() else int(str(value))
+        if kind is timedelta:
+            is_unitless = not isinstance(value, str) or value[-1:].isdecimal()
+            return timedelta(seconds=float(value)) if is_unitless else parse_duration(str(value))
         return kind(str(value)) if kind is not float else float(value)
     except (ValueError, OverflowError):
         raise ConversionError(describe(kind)) from None

@@ -8,6 +8,7 @@ import pathlib
 import re
 import types
 import typing
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from ..model.devices import Version
@@ -28,6 +29,7 @@ _TYPES: dict[Any, Schema] = {
     str: {"type": "string"},
     Quantity: {"type": ["string", "number"]},
     Version: {"type": "string"},
+    timedelta: {"type": ["string", "number"]},
 }
 
 

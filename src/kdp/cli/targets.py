@@ -6,14 +6,18 @@ fails while it is loaded is told with its file and line, not with a traceback: t
 
 from __future__ import annotations
 
+import ast
+import enum
 import importlib
 import importlib.util
 import inspect
+import linecache
 import sys
 import types
 import typing
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, final
 
@@ -24,6 +28,8 @@ from ..daemon.signals import Stopped
 from ..errors import ConfigurationError, InvalidValueError, in_one_line, message_of
 from ..hardware import Host
 from ..model.backend import DeviceBackend
+from ..model.devices import Version
+from ..model.quantities import Quantity
 from ..model.spelling import hint
 from .convert import ConversionError, convert, describe
 
@@ -255,21 +261,52 @@ def settable(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:
 
 def _parameters(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:
     return {
-        name: parameter.replace(annotation=_annotation(cls, parameter))
+        name: parameter.replace(annotation=_type_of(cls, parameter))
         for name, parameter in inspect.signature(cls).parameters.items()
         if parameter.kind is not parameter.VAR_POSITIONAL
     }
 
 
-def _annotation(cls: type[DeviceBackend], parameter: inspect.Parameter) -> Any:
-    if not isinstance(parameter.annotation, str):
-        return parameter.annotation
+def _type_of(cls: type[DeviceBackend], parameter: inspect.Parameter) -> Any:
+    """Return a parameter's annotation as a type; without one the type of the default, if that says anything."""
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        return _kind_of(parameter.default)
+    if not isinstance(annotation, str):
+        return annotation
     init: Any = cls.__init__
-    holder = types.SimpleNamespace(__annotations__={"it": parameter.annotation})
-    try:
-        return typing.get_type_hints(holder, globalns=init.__globals__, include_extras=True)["it"]
-    except Exception:  # noqa: BLE001 - imported for type checkers only, or no type at all
-        return typing.ForwardRef(parameter.annotation)
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    for names in (lambda: init.__globals__, lambda: _names_for_checkers(init)):
+        try:
+            return typing.get_type_hints(holder, globalns=names(), include_extras=True)["it"]
+        except Exception:  # noqa: BLE001, S112 - imported for type checkers only, or no type at all
+            continue
+    return typing.ForwardRef(annotation)
+
+
+def _kind_of(default: object) -> Any:
+    kind = type(default)
+    if kind in (bool, int, float, str, timedelta, Quantity, Version) or isinstance(default, (Path, enum.Enum)):
+        return kind
+    if isinstance(default, (list, tuple)):
+        kinds = {_kind_of(each) for each in default}
+        element = kinds.pop() if len(kinds) == 1 else str
+        return tuple[element, ...] if isinstance(default, tuple) else list[element]  # type: ignore[valid-type]
+    return inspect.Parameter.empty
+
+
+def _names_for_checkers(init: Any) -> dict[str, Any]:
+    """Return a function's global names, and those that its module imports under ``if TYPE_CHECKING`` only.
+
+    Linters move an import there that only annotations use.
+    """
+    names = dict(init.__globals__)
+    file = init.__code__.co_filename
+    for node in ast.parse("".join(linecache.getlines(file))).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            imports: list[ast.stmt] = [each for each in node.body if isinstance(each, (ast.Import, ast.ImportFrom))]
+            exec(compile(ast.Module(imports, []), file, "exec"), names)  # noqa: S102 - the vendor's own imports
+    return names
 
 
 def _named(name: str, given: Given, known: Mapping[str, inspect.Parameter]) -> str | None:
@@ -286,7 +323,7 @@ def _converted(given: Given, annotation: Any, owner: str) -> Any:
     if isinstance(annotation, typing.ForwardRef):
         raise ConfigurationError(
             f"{given.label}: the annotation {annotation.__forward_arg__!r} of this parameter of {owner} cannot be "
-            f"resolved; expected a type that is imported at run time, not under TYPE_CHECKING only"
+            "resolved; expected a type that the module imports"
         )
     try:
         return convert(given.value, annotation)
@@ -310,6 +347,12 @@ def _check_complete(
     ]
     if missing:
         first = missing[0]
+        if isinstance(first.annotation, typing.ForwardRef):
+            raise ConfigurationError(
+                f"target {target!r}: the annotation {first.annotation.__forward_arg__!r} of the parameter "
+                f"{first.name!r} of {cls.__name__} cannot be resolved; import its type, for example "
+                "from kdp.hardware import Host"
+            )
         kind = "a value" if first.annotation is first.empty else describe(first.annotation)
         names = ", ".join(repr(parameter.name) for parameter in missing)
         raise ConfigurationError(

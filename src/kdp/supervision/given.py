@@ -88,16 +88,20 @@ class Given:
         is_now = f"is {', '.join(new)} now" if new else "has another node now"
         return f"{is_now}; the pod was given {', '.join(lost)}; {_WAY_OUT}"
 
-    def heirs(self, paths: Iterable[str], owners: Mapping[str, Device]) -> Iterator[tuple[str, Device]]:
-        """Find nodes of this device alone that other hardware has now, each with the device that has it.
+    def heirs(
+        self, paths: Iterable[str], owners: Mapping[str, Device], *, is_gone: bool = True
+    ) -> Iterator[tuple[str, Device]]:
+        """Find nodes of this device that other hardware has now, each with the device that has it.
 
         Args:
             paths: The paths of nodes that the device has no longer.
             owners: As `owners_of`.
+            is_gone: Whether the device itself is gone. Then a node that others had as well is still theirs. If it is
+                there and has another node, its hardware has moved, or the others had the node only while it did.
         """
         for path in paths:
             owner = owners.get(path)
-            if owner is None or path in self.shared:
+            if owner is None or (is_gone and path in self.shared):
                 continue
             if not self.identity or owner.identity != self.identity:
                 yield path, owner
@@ -122,7 +126,7 @@ def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]]) -> di
     return {
         owner.id: f"is {path}, which a pod was given as {device_id}; delete the pod that holds {device_id}"
         for device_id, answer, paths in lost
-        for path, owner in answer.heirs(paths, owners)
+        for path, owner in answer.heirs(paths, owners, is_gone=device_id not in today)
     }
 
 

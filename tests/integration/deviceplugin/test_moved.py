@@ -137,6 +137,22 @@ class Seats(Widgets):
         return [kdp.Device(id=f"seat{n}", edits=kdp.ContainerEdits.of_node("/dev/null")) for n in range(self.count)]
 
 
+async def test_a_pod_was_admitted_while_two_devices_had_one_node(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    """Found by drawn orders: amid a swap both had it, so it counted as seats, and the other stayed Healthy for good."""
+    backend = Adapters(SysfsTree(tmp_path), numbers=True)
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host) as manager:
+        backend.plug(A=1)
+
+        def is_seen() -> bool:
+            listed = manager.status().resources[RESOURCE].listed.values()
+            return all(node.host_path == "/dev/adapter1" for each in listed for node in each.edits.device_nodes)
+
+        await until(is_seen)
+        pod = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.plug(**{pod.devices(RESOURCE)[0]: 0})
+        await kubelet.until(allocatable={RESOURCE: 0})
+
+
 async def test_seats_of_one_node_are_given_on_when_a_held_one_is_gone(kubelet: SimulatedKubelet) -> None:
     """They are the same hardware, so that a smaller count withholds none."""
     backend = Seats()

@@ -22,7 +22,7 @@ import kdp
 from kdp.hardware import Host
 
 if TYPE_CHECKING:
-    from decimal import Decimal
+    from acme_missing import Decimal
 
 print("a vendor's module greets")
 
@@ -40,6 +40,14 @@ class Widgets(kdp.DeviceBackend):
 
     def discover(self) -> list[kdp.Device]:
         return []
+
+class Documented(Widgets):
+    """Cards.
+
+    Args:
+        path: The folder of
+            ``cards``.
+    """
 
 class Silent(kdp.DeviceBackend):
     def discover(self) -> list[kdp.Device]:
@@ -156,3 +164,9 @@ def test_a_name_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert result.exit_code == 2
     assert "installed in group kdp.backends: silent, widgets" in result.stderr
+
+
+def test_a_parameter_was_shown_without_what_its_docstring_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = backends(monkeypatch, {"documented": "acme_for_a_test:Documented"}, "documented")
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("path ")]
+    assert line.split("  ")[-1].strip() == "The folder of cards."

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import enum
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -44,6 +45,11 @@ class Group:
         ("1,1", frozenset[int], frozenset({1})),
         ("80Gi", kdp.Quantity, kdp.Quantity("80Gi")),
         ("1.2.3", kdp.Version, kdp.Version("1.2.3")),
+        ("1m30s", timedelta, timedelta(seconds=90)),
+        ("2.5", timedelta, timedelta(seconds=2.5)),
+        (3, timedelta, timedelta(seconds=3)),
+        ("1h300ms", timedelta, timedelta(hours=1, milliseconds=300)),
+        ("~/x", Path, Path.home() / "x"),
         ("5", Annotated[int, "more"], 5),
         ("5", Any, "5"),
         ('{"a": 1}', dict[str, int], {"a": 1}),
@@ -72,6 +78,10 @@ def test_values_become_what_the_annotation_says(value: object, kind: Any, expect
         ("[1", list[int], "a list, with commas, of a whole number (int); valid is 4"),
         ("1,2,3", tuple[int, str], "2 values, with commas: a whole number (int); valid is 4, then text (str)"),
         ("lots", kdp.Quantity, "an amount (kdp.Quantity); valid is 80Gi"),
+        ("soon", timedelta, "a duration, or a number of seconds (timedelta); valid is 1m30s"),
+        ("5x", timedelta, "a duration, or a number of seconds (timedelta); valid is 1m30s"),
+        ("nan", timedelta, "a duration, or a number of seconds (timedelta); valid is 1m30s"),
+        ("9" * 40, timedelta, "a duration, or a number of seconds (timedelta); valid is 1m30s"),
         ("{", dict[str, int], "a dict, as JSON"),
         ({"name": "g", "paths": [], "colour": 1}, Group, "a Group, as JSON ("),
         ({"name": "g", "paths": [], "mode": "middle"}, Group, "a Group, as JSON (expects one of quick, SLOW)"),

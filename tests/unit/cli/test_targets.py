@@ -4,7 +4,7 @@ import importlib.metadata
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typing_extensions import override
@@ -27,7 +27,7 @@ import kdp
 from kdp.hardware import Host
 
 if TYPE_CHECKING:
-    from decimal import Decimal
+    from acme_missing import Decimal
 
 class Widgets(kdp.DeviceBackend):
     resource = "example.com/widget"
@@ -260,3 +260,81 @@ def test_who_ends_the_command_ends_it_in_a_constructor_too() -> None:
 
     with pytest.raises(end):
         Recipe("x", Interrupted, {}).make()
+
+
+UNTYPED = """
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import kdp
+
+if TYPE_CHECKING:
+    from kdp.hardware import Host
+    from no_such_module import Nothing
+
+@dataclasses.dataclass
+class Limits:
+    watts: int = 3
+
+class Widgets(kdp.DeviceBackend):
+    def __init__(
+        self,
+        host: Host,
+        n=4,
+        ratio=0.5,
+        flag=False,
+        folder=Path("/"),
+        names=("a",),
+        numbers=[1],
+        limits: Limits = Limits(),
+    ):
+        self.held = host, n, ratio, flag, folder, names, numbers, limits
+
+    def discover(self):
+        return []
+
+class Lost(Widgets):
+    def __init__(self, host: Nothing):
+        pass
+"""
+
+
+def test_a_host_that_is_imported_for_type_checkers_only_was_no_type(write: Write) -> None:
+    write(UNTYPED.replace("    from no_such_module import Nothing\n", "").replace("Nothing", "Unknown"))
+    cls = load("widgets_for_a_test:Widgets")
+    (recipe,) = assign({"w": cls}, {}, host=HOST)
+    assert cast("Any", recipe.make()).held[0] is HOST
+    with pytest.raises(ConfigurationError) as refused:
+        assign({"w": load("widgets_for_a_test:Lost")}, {}, host=HOST)
+    assert "the annotation 'Unknown' of the parameter 'host' of Lost cannot be resolved; import its type" in str(
+        refused.value
+    )
+
+
+def test_an_import_for_type_checkers_that_fails_ends_nothing(write: Write) -> None:
+    write(UNTYPED)
+    with pytest.raises(ConfigurationError, match="the annotation 'Host' of the parameter 'host' of Widgets cannot"):
+        assign({"w": load("widgets_for_a_test:Widgets")}, {}, host=HOST)
+
+
+def test_a_parameter_without_an_annotation_took_any_text(write: Write) -> None:
+    write(UNTYPED.replace("    from no_such_module import Nothing\n", ""))
+    targets = {"w": load("widgets_for_a_test:Widgets")}
+    values = {
+        "n": "5",
+        "ratio": "2",
+        "flag": "yes",
+        "folder": "/x",
+        "names": "b,c",
+        "numbers": "2,3",
+        "limits": '{"watts": 5}',
+    }
+    (recipe,) = assign(targets, given(**values), host=HOST)
+    held = cast("Any", recipe.make()).held
+    assert held[1:7] == (5, 2.0, True, Path("/x"), ("b", "c"), [2, 3])
+    assert held[7].watts == 5
+    with pytest.raises(ConfigurationError, match=r"'five' does not fit; Widgets expects a whole number \(int\)"):
+        assign(targets, given(n="five"), host=HOST)

@@ -62,3 +62,18 @@ def test_a_node_in_a_living_answer_is_another_device_now(given: Given, now: kdp.
 
 def test_a_node_that_its_device_still_has_is_shared_today() -> None:
     assert not taken([device("/dev/a"), attrs.evolve(device("/dev/a"), id="w1")], [("w1", Given(nodes=("/dev/a",)))])
+
+
+def test_a_node_that_two_had_for_a_moment_was_offered_for_ever() -> None:
+    """The pod was admitted while the numbers were swapped: for that moment both devices had the node."""
+    held, other = device("/dev/b"), attrs.evolve(device("/dev/a"), id="w1")
+    given = Given.of(device("/dev/a"), {"/dev/a"}, shared={"/dev/a"})
+    assert given.fault(held) == "is /dev/b now; the pod was given /dev/a; delete the pod"
+    assert taken([held, other], [("w0", given)]) == {
+        "w1": "is /dev/a, which a pod was given as w0; delete the pod that holds w0"
+    }
+
+
+def test_the_seats_of_a_node_are_offered_after_one_is_gone() -> None:
+    given = Given.of(device("/dev/a"), {"/dev/a"}, shared={"/dev/a"})
+    assert not taken([attrs.evolve(device("/dev/a"), id="w1")], [("w0", given)])

@@ -13,17 +13,20 @@ strict, as the API server's is: no text becomes a number.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Literal, Union, cast, final, get_args, get_origin
 
 import attrs
 
 from ...errors import ClaimError, ConfigurationError, InvalidValueError
 from ...model.devices import Version
+from ...model.durations import parse_duration
 from ...model.quantities import Quantity
 
 Declared = type | tuple[type, ...] | None
@@ -35,6 +38,7 @@ _WORDS: dict[Any, str] = {
     str: "a text",
     Quantity: "an amount as '80Gi'",
     Version: "a semantic version as '1.2.0'",
+    timedelta: "a duration as '1m30s'",
 }
 _LISTS = (list, tuple, Sequence)
 _MAPS = (dict, Mapping)
@@ -102,8 +106,8 @@ def check_declared(declared: Declared) -> None:
         ConfigurationError: It is none, or a field has a type that JSON has no value for.
     """
     for cls in _classes(declared):
-        if not attrs.has(cls):
-            raise ConfigurationError(f"config {cls!r}: must be an attrs class, or a tuple of them")
+        if not _has_fields(cls):
+            raise ConfigurationError(f"config {cls!r}: must be an attrs class, a dataclass, or a tuple of them")
         _check_fields(cls, cls.__name__)
 
 
@@ -115,26 +119,55 @@ def _classes(declared: Declared) -> tuple[type, ...]:
 
 def _check_fields(cls: type, name: str) -> None:
     kinds = _kinds(cls)
-    for field in attrs.fields(cls):
-        if field.init and not _is_known(kinds[field.name], f"{name}.{field.name}"):
+    for field in _fields(cls):
+        if not _is_known(kinds[field.name], f"{name}.{field.name}"):
             raise ConfigurationError(
                 f"config {name}.{field.name}: the type {kinds[field.name]} cannot be read from a claim; valid are "
-                "bool, int, float, str, kdp.Quantity, kdp.Version, Literal, an enum of texts, attrs classes, and "
-                "lists, mappings and '| None' of them"
+                "bool, int, float, str, timedelta, kdp.Quantity, kdp.Version, Literal, an enum of texts, attrs "
+                "classes, dataclasses, and lists, mappings and '| None' of them"
             )
+
+
+@attrs.frozen
+class _Field:
+    """A field of an attrs class or a dataclass, with its name as a parameter of the constructor."""
+
+    name: str
+    parameter: str
+    kind: Any
+    is_required: bool
+
+
+def _has_fields(cls: Any) -> bool:
+    return isinstance(cls, type) and (attrs.has(cls) or dataclasses.is_dataclass(cls))
+
+
+def _fields(cls: type) -> list[_Field]:
+    if not attrs.has(cls):
+        missing = dataclasses.MISSING
+        return [
+            _Field(each.name, each.name, each.type, each.default is missing and each.default_factory is missing)
+            for each in dataclasses.fields(cls)
+            if each.init
+        ]
+    return [
+        _Field(each.name, each.alias or each.name, each.type, each.default is attrs.NOTHING)
+        for each in attrs.fields(cls)
+        if each.init
+    ]
 
 
 def _kinds(cls: type) -> dict[str, Any]:
     """Return the types of a class's fields; attrs before 24.1 annotates none that ``attrs.make_class`` made."""
     hints = typing.get_type_hints(cls)
-    return {field.name: hints.get(field.name) or field.type or Any for field in attrs.fields(cls)}
+    return {field.name: hints.get(field.name) or field.kind or Any for field in _fields(cls)}
 
 
 def _is_known(kind: Any, name: str) -> bool:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or kind is type(None) or kind in _WORDS or origin is Literal or _is_enum(kind):
         return True
-    if isinstance(kind, type) and attrs.has(kind):
+    if _has_fields(kind):
         _check_fields(kind, name)
         return True
     if origin in _MAPS:
@@ -171,20 +204,22 @@ def _value(raw: object, driver: str, declared: Declared) -> object:
 
 def _object(cls: type, raw: Mapping[str, Any], path: str) -> object:
     kinds = _kinds(cls)
-    known = {_camel(field.alias or field.name): field for field in attrs.fields(cls) if field.init}
+    known = {_camel(field.parameter): field for field in _fields(cls)}
     given: dict[str, Any] = {}
     for name, value in raw.items():
         field = known.get(name)
         if field is None:
             raise _Mistake(f"is unknown; {cls.__name__} has {', '.join(known) or 'no fields'}", f"{path}{name}")
-        given[field.alias or field.name] = _converted(value, kinds[field.name], f"{path}{name}")
+        given[field.parameter] = _converted(value, kinds[field.name], f"{path}{name}")
     for name, field in known.items():
-        if field.default is attrs.NOTHING and name not in raw:
+        if field.is_required and name not in raw:
             raise _Mistake(f"must be given; {cls.__name__} has no default for it", f"{path}{name}")
     try:
         return cls(**given)
     except (ValueError, TypeError) as error:  # what a validator of the vendor's says is meant for the claim's author
         text = " ".join(str(error.args[0] if error.args else error).split())
+        for name, field in known.items():
+            text = text.replace(f"'{field.name}'", f"'{name}'")
         raise _Mistake(f"{cls.__name__}: {text}", path.rstrip(".")) from None
 
 
@@ -212,7 +247,7 @@ def _converted(value: Any, kind: Any, path: str) -> Any:
         if not _is(value, dict):
             raise _wrong(value, kind, path)
         return {name: _converted(each, arguments[1], f"{path}[{name}]") for name, each in value.items()}
-    if isinstance(kind, type) and attrs.has(kind) and kind not in _WORDS:
+    if _has_fields(kind) and kind not in _WORDS:
         if not _is(value, dict):
             raise _wrong(value, kind, path)
         return _object(kind, value, f"{path}.")
@@ -242,6 +277,11 @@ def _simple(value: Any, kind: Any, path: str) -> Any:
         except InvalidValueError:
             pass
         raise _wrong(value, kind, path)
+    if kind is timedelta:
+        try:
+            return parse_duration(value if isinstance(value, str) else "")
+        except ValueError:
+            raise _wrong(value, kind, path) from None
     if type(value) is kind or (kind is float and type(value) is int):
         return kind(value)
     raise _wrong(value, kind, path)

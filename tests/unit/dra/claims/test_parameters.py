@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -184,6 +186,37 @@ def test_what_is_outdone_must_be_right_all_the_same() -> None:
         read(entry("FromClass", powerLimit="x"), entry(powerLimit=1))
 
 
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    clock_mhz: int
+    every: datetime.timedelta = datetime.timedelta(seconds=5)
+    limits: Limits | None = None
+
+    def __post_init__(self) -> None:
+        if self.clock_mhz > 1600:
+            raise ValueError(f"'clock_mhz' must be <= 1600: {self.clock_mhz}")
+
+
+def read_data(**parameters: Any) -> Any:
+    return read(entry(**{"kind": "DataConfig", **parameters}), declared=DataConfig)
+
+
+def test_a_dataclass_and_a_duration_were_refused() -> None:
+    check_declared(DataConfig)
+    assert read_data(clockMhz=9, every="1m30s", limits={"watts": 1}) == DataConfig(
+        9, datetime.timedelta(seconds=90), Limits(1)
+    )
+    with pytest.raises(ClaimError, match=r"\.every \(FromClaim\): must be a duration as '1m30s', this is 90$"):
+        read_data(clockMhz=9, every=90)
+    with pytest.raises(ClaimError, match=r"\.clockMhz \(FromClaim\): must be given; DataConfig has no default for it$"):
+        read_data()
+
+
+def test_a_validator_named_the_field_otherwise_than_its_author() -> None:
+    with pytest.raises(ClaimError, match=r"DataConfig: 'clockMhz' must be <= 1600: 2000$"):
+        read_data(clockMhz=2000)
+
+
 # -- what may be declared ----------------------------------------------------------------------------------------------
 
 
@@ -194,7 +227,7 @@ def test_the_backends_classes_are_checked_before_there_is_a_claim() -> None:
 
 
 def test_a_class_that_is_none_of_attrs_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"must be an attrs class, or a tuple of them$"):
+    with pytest.raises(ConfigurationError, match=r"must be an attrs class, a dataclass, or a tuple of them$"):
         check_declared(int)
 
 
