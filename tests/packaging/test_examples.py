@@ -177,5 +177,7 @@ def test_simulate_without_the_test_kit_names_the_extra(
     )
 
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "the command 'simulate' comes with the distribution kdp-testkit; pip install 'kdp-sdk[testing]'" in done.stderr
+    assert (
+        "the command 'simulate' comes with the distribution kdp-testkit; pip install 'kdp-sdk[testing]'" in done.stderr
+    )
     assert "Traceback" not in done.stderr

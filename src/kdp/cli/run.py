@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import click
 from typing_extensions import override
 
+from ..daemon import logs
 from ..daemon.process import prepare_process, run_plan
 from ..daemon.setting import Need
 from ..daemon.settings import SETTINGS
@@ -108,6 +109,7 @@ def command(
             labelled = LabelledConfig(invocation, keeper, config_label)
             plan = labelled.first()
             read_again, rejection, follow = labelled.again, labelled.rejection, labelled.follow
+    logs.take_over()
     raise SystemExit(
         run_plan(plan, signals=signals, read_again=read_again, rejection=rejection, follow=follow, proved=keeper.keep)
     )

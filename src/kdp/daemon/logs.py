@@ -158,6 +158,16 @@ def configure(settings: Settings, *, keeps_recent: bool = False) -> None:
         logging.getLogger("httpx2").setLevel(logging.WARNING if root.level > logging.DEBUG else logging.DEBUG)
 
 
+def take_over() -> None:
+    """Remove what a target's module has made of the log, for example by ``logging.basicConfig``.
+
+    The command ``kdp run`` has options for the log, and programs read it; `kdp.run` leaves a program's own log alone.
+    """
+    root = logging.getLogger()
+    for handler in [each for each in root.handlers if not isinstance(each, StderrHandler)]:
+        root.removeHandler(handler)
+
+
 def recent() -> RecentLines | None:
     """Return the last lines of the log; None: they are not kept, or the log is that of somebody's program."""
     ours = [handler for handler in logging.getLogger().handlers if isinstance(handler, StderrHandler)]

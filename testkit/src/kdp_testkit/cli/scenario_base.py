@@ -104,6 +104,7 @@ class BaseScenario(ABC):
         self._log: deque[str] = deque(maxlen=200)
         self._complaints: dict[str, None] = {}
         self.take_record: Callable[[Mapping[str, object]], object] = lambda _: None  # of the log, also what is no fault
+        self._broken = ""
         self._last_answer = ""
         self._exit_code: int | None = None
         self._started = 0.0
@@ -262,6 +263,8 @@ class BaseScenario(ABC):
             return
         self._log.append(text)
         self.take_record(fields)
+        if fields["level"] == "error" and fields["logger"] == "kdp.supervision.publisher":
+            self._broken = self._broken or str(fields["msg"])
         is_caused = fields["level"] == "warning" and str(fields["logger"]).startswith(_OF_THE_SCENARIO)
         if fields["level"] in _COMPLAINING and not is_caused and len(self._complaints) < MAX_COMPLAINTS:
             self._complaints[text] = None
@@ -288,9 +291,16 @@ class BaseScenario(ABC):
                 self._last_answer = body
                 if status == 200 and is_seen():
                     return ""
+                if self._broken and not self.is_lenient:
+                    return self._broken
                 with anyio.move_on_after(0.02):
                     await changed()
         return why_not_ready(body)
+
+    @property
+    def waited(self) -> str:
+        """How long was waited, in words; a plugin that cannot discover is not waited for."""
+        return "" if self._broken else f" within {self._deadline:g} s"
 
     async def stops(self, process: Process, *directories: Path) -> None:
         """Ask the process to end, and see that it does so in order.

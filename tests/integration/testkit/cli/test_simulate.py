@@ -204,6 +204,11 @@ def test_pods_ask_for_as_many_devices_as_a_numa_node_has_and_for_all(simulation:
             "W is not ready: driver not loaded",
         ),
         (
+            "def discover(self): raise OSError('no such ring')",
+            "the plugin did not register: W: discover() of W raised OSError; the plugin's log has the details",
+            "OSError: no such ring",
+        ),
+        (
             "def allocate(self, devices): threading.Event().wait()",
             "a pod that asks for one example.com/widget got no answer within 5 s",
             "",
@@ -321,6 +326,8 @@ def discover(self):
     [
         ("def watch(self, report): raise OSError('no such ring')", "watch() of W failed: OSError: no such ring"),
         ("async def reset(self): pass\nasync def open(self): self.reset()", "was never awaited"),
+        ("async def open(self): import time; time.sleep(1.2)", "open() of W has kept the event loop for 1 s, at "),
+        ("def open(self): return {}", "open() of W returned a dict, which nobody reads"),
     ],
 )
 def test_what_the_log_complains_of_fails_unless_lenient(simulation: Simulation, more: str, says: str) -> None:
@@ -335,6 +342,12 @@ def test_complaints_pass_if_lenient(simulation: Simulation) -> None:
     result = simulation.run("polcy = 'packed'", "--lenient")
     assert result.returncode == 0
     assert "did you mean 'policy'?" in result.stdout
+
+
+@pytest.mark.slow
+def test_a_module_that_configures_the_log_made_it_fail(simulation: Simulation) -> None:
+    result = simulation.run("import logging; logging.basicConfig(level=logging.INFO, format='MINE %(message)s')")
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_without_a_healthy_device_it_fails_with_the_reasons(simulation: Simulation) -> None:

@@ -94,7 +94,7 @@ def test_for_people(simulation: Simulation) -> None:
         ("def released(self, devices): raise OSError('it is stuck')", "failed: the pod could not end: .*"),
         (
             "def discover(self): raise kdp.NotReady('no driver')",
-            "not registered, or published nothing, within 3 s: W: no driver",
+            "not registered, or published nothing within 3 s: W: no driver",
         ),
         (
             "def allocate(self, devices): os._exit(7)",
