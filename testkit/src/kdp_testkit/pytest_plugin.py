@@ -17,18 +17,22 @@ Rule: nothing but pytest is imported before a fixture is used, and nothing is ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncGenerator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from .dra.cluster import SimulatedCluster
     from .kubelet import SimulatedKubelet
     from .sysfs import SysfsTree
+
+_T = TypeVar("_T")
 
 
 class NodeFrom(Protocol):
@@ -47,18 +51,20 @@ class NodeFrom(Protocol):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known, and let the plugin run the async fixtures that runs the tests as well."""
     config.addinivalue_line(
         "markers",
         "kubelet(profile, **arguments): what the fixture 'kubelet' is made with, see kdp.testing.SimulatedKubelet.",
     )
+    is_auto = config.pluginmanager.hasplugin("asyncio") and "auto" in (
+        config.getoption("asyncio_mode", None),
+        config.getini("asyncio_mode"),
+    )
+    config.pluginmanager.register(_OnPytestAsyncio() if is_auto else _OnAnyio(), "kdp-fixtures")
 
 
-@pytest.fixture
-async def kubelet(request: pytest.FixtureRequest, anyio_backend_name: str) -> AsyncGenerator[SimulatedKubelet]:
-    """A simulated kubelet that runs: the newest one, unless the marker or a parameter says otherwise."""
-    if anyio_backend_name != "asyncio":
-        pytest.skip(f"gRPC runs on asyncio, not on {anyio_backend_name}")
+@asynccontextmanager
+async def _kubelet(request: pytest.FixtureRequest) -> AsyncGenerator[SimulatedKubelet]:
     from .kubelet import SimulatedKubelet
 
     marker = request.node.get_closest_marker("kubelet")
@@ -73,16 +79,84 @@ async def kubelet(request: pytest.FixtureRequest, anyio_backend_name: str) -> As
         yield simulated
 
 
-@pytest.fixture
-async def cluster(request: pytest.FixtureRequest, anyio_backend_name: str) -> AsyncGenerator[SimulatedCluster]:
-    """A simulated API server with a node that speaks DRA: of the newest version, unless a parameter says otherwise."""
-    if anyio_backend_name != "asyncio":
-        pytest.skip(f"gRPC runs on asyncio, not on {anyio_backend_name}")
+@asynccontextmanager
+async def _cluster(request: pytest.FixtureRequest) -> AsyncGenerator[SimulatedCluster]:
     from .dra.cluster import SimulatedCluster
 
     arguments = {"profile": request.param} if hasattr(request, "param") else {}
     async with SimulatedCluster(**arguments) as simulated:
         yield simulated
+
+
+class _OnAnyio:
+    """The async fixtures, run by anyio's pytest plugin, which then runs the test, too."""
+
+    @pytest.fixture
+    async def kubelet(
+        self, request: pytest.FixtureRequest, anyio_backend_name: str
+    ) -> AsyncGenerator[SimulatedKubelet]:
+        """A simulated kubelet that runs: the newest one, unless the marker or a parameter says otherwise."""
+        _check_runner(request, anyio_backend_name)
+        async with _kubelet(request) as simulated:
+            yield simulated
+
+    @pytest.fixture
+    async def cluster(
+        self, request: pytest.FixtureRequest, anyio_backend_name: str
+    ) -> AsyncGenerator[SimulatedCluster]:
+        """A simulated API server with a node that speaks DRA: of the newest version unless a parameter says another."""
+        _check_runner(request, anyio_backend_name)
+        async with _cluster(request) as simulated:
+            yield simulated
+
+
+class _OnPytestAsyncio:
+    """The same, run by pytest-asyncio: in its mode ``auto`` it runs all async tests and fixtures."""
+
+    @pytest.fixture
+    async def kubelet(self, request: pytest.FixtureRequest) -> AsyncGenerator[SimulatedKubelet]:
+        async with _in_one_task(_kubelet(request)) as simulated:
+            yield simulated
+
+    @pytest.fixture
+    async def cluster(self, request: pytest.FixtureRequest) -> AsyncGenerator[SimulatedCluster]:
+        async with _in_one_task(_cluster(request)) as simulated:
+            yield simulated
+
+
+@asynccontextmanager
+async def _in_one_task(context: AbstractAsyncContextManager[_T]) -> AsyncGenerator[_T]:
+    """Enter and leave a context in one task, as anyio wants it; pytest-asyncio begins and ends a fixture in two."""
+    import asyncio
+
+    entered: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+    over = asyncio.Event()
+
+    async def live() -> None:
+        async with context as value:
+            entered.set_result(value)
+            await over.wait()
+
+    task = asyncio.create_task(live())
+    first: set[asyncio.Future[Any]] = {task, entered}
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if not entered.done():
+            task.result()  # it raises what went wrong
+        yield entered.result()
+    finally:
+        over.set()
+        await task
+
+
+def _check_runner(request: pytest.FixtureRequest, backend: str) -> None:
+    if request.node.get_closest_marker("asyncio") is not None:
+        raise pytest.UsageError(
+            f"{request.node.name}: the fixture {request.fixturename!r} and @pytest.mark.asyncio would use two event "
+            "loops; remove that marker, or set asyncio_mode to auto"
+        )
+    if backend != "asyncio":
+        pytest.skip(f"gRPC runs on asyncio, not on {backend}")
 
 
 @pytest.fixture
