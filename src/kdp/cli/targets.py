@@ -289,7 +289,7 @@ def _kind_of(default: object) -> Any:
     if kind in (bool, int, float, str, timedelta, Quantity, Version) or isinstance(default, (Path, enum.Enum)):
         return kind
     if isinstance(default, (list, tuple)):
-        kinds = {_kind_of(each) for each in default}
+        kinds = {_kind_of(each) for each in typing.cast("typing.Sequence[object]", default)}
         element = kinds.pop() if len(kinds) == 1 else str
         return tuple[element, ...] if isinstance(default, tuple) else list[element]  # type: ignore[valid-type]
     return inspect.Parameter.empty

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
@@ -61,10 +61,8 @@ def ungrouped() -> Generator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        only = group
-        while isinstance(only, BaseExceptionGroup) and len(only.exceptions) == 1:
-            only = only.exceptions[0]
-        if isinstance(only, BaseExceptionGroup):
+        only = _only_in(group)
+        if only is None:
             raise
     if only is None:
         return
@@ -73,3 +71,12 @@ def ungrouped() -> Generator[None]:
         raise only
     finally:
         only.__context__ = context  # Python has put the group there
+
+
+def _only_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    if len(group.exceptions) > 1:
+        return None
+    error = group.exceptions[0]
+    if isinstance(error, BaseExceptionGroup):
+        return _only_in(cast("BaseExceptionGroup[BaseException]", error))
+    return error

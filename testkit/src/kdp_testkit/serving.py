@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import attrs
 
 from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.deviceplugin.tracking.pace import Pace
@@ -45,7 +46,8 @@ async def serving(
         absent=_NODE.absent / speed,
     )
     state_dir = kubelet.paths.device_plugin_dir.parent / "kdp"
-    chosen = ManagerOptions(paths=kubelet.paths, host=host, **{"pace": pace, "state_dir": state_dir, **options})
+    usual = ManagerOptions(paths=kubelet.paths, host=host, pace=pace, state_dir=state_dir)
+    chosen = attrs.evolve(usual, **options)
     with ungrouped():
         async with PluginManager(backends, chosen) as manager:
             if ready:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import attrs
 from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
@@ -107,9 +108,8 @@ class SimulatedCluster(AsyncContextManagerMixin):
         paths, config = KubeletPaths.simulated(self.kubelet.root), write_kubeconfig(self.kubelet.root, self.server.url)
         with ungrouped():
             async with KubeApi(config) as api:
-                chosen = DriverOptions(
-                    **{"api": api, "node": self.kubelet.node, "paths": paths, "cdi": self.cdi, "host": host, **options}
-                )
+                usual = DriverOptions(api=api, node=self.kubelet.node, paths=paths, cdi=self.cdi, host=host)
+                chosen = attrs.evolve(usual, **options)
                 async with DraDriver(backends, chosen) as driver:
                     with anyio.move_on_after(timeout):
                         while not driver.is_ready:
