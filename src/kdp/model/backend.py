@@ -286,11 +286,11 @@ class DeviceBackend(abc.ABC):
         policy: Which devices to prefer for a container that wants several: ``first``, ``packed``, ``spread``, ``numa``
             or ``linked`` (see docs/how-to/choose-devices.md). None: ``linked`` if there is a ``links`` hook, else the
             kubelet chooses. The option ``policy`` of `kdp.run` and ``kdp run`` goes before it.
-        config: The parameters that a DRA claim may carry for these devices: an attrs class, or a tuple of several. Its
-            name is their ``kind``; its fields are theirs, ``power_limit`` as ``powerLimit``, and may be left out if
-            they have a default; ``apiVersion`` is the class variable ``api_version``, or else the driver's name and
-            ``/v1``. ``allocate`` finds an object of it in ``Allocation.config``. Set on the class. None: there are no
-            parameters.
+        config: The parameters that a DRA claim may carry for these devices: an attrs class, a dataclass, or a tuple of
+            several. Its name is their ``kind``; its fields are theirs, ``power_limit`` as ``powerLimit``, and may be
+            left out if they have a default; ``apiVersion`` is the class variable ``api_version``, or else the driver's
+            name and ``/v1``. ``allocate`` finds an object of it in ``Allocation.config``. Set on the class. None: there
+            are no parameters.
         unused_hooks: Hooks that the class has and this object does not want called, as one that an option switches on:
             ``self.unused_hooks = () if scrub else ("released",)`` in ``__init__``. They count as not overridden.
         measurements: What ``measure`` measures, as ``(kdp.Measurement("gpu_utilization", unit="ratio", help="Share of

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import attrs
 from typing_extensions import override
@@ -24,6 +24,8 @@ from .text import plain_text
 
 if TYPE_CHECKING:  # loaded only by programs that use DRA
     from .claims import BindingConditions, RequestPolicy, Taint  # noqa: TC004 - again where one is looked at
+
+_T = TypeVar("_T")
 
 MAX_NUMA_NODE = 63
 """The topology manager's masks are 64 bits wide (contract section 8)."""
@@ -345,6 +347,28 @@ class Device:
     def unit(self) -> str:
         """The physical thing it is part of."""
         return self._unit or self.id
+
+    @classmethod
+    def each(cls, things: Iterable[_T], make: Callable[[_T], Device], *, id: Callable[[_T], str]) -> list[Device]:
+        """Make a device of each thing; one that cannot be made is Unhealthy with the reason, and the others stay.
+
+        Args:
+            things: What there is, for example directories of sysfs.
+            make: Makes a device. `InvalidValueError` and OSError concern this device alone; anything else it raises
+                is raised.
+            id: Returns the device's id if ``make`` fails. It must be known without reading what may fail.
+
+        Raises:
+            InvalidValueError: An id is not valid.
+        """
+        return [cls._made(thing, make, id) for thing in things]
+
+    @classmethod
+    def _made(cls, thing: _T, make: Callable[[_T], Device], name: Callable[[_T], str]) -> Device:
+        try:
+            return make(thing)
+        except (InvalidValueError, OSError) as error:
+            return cls(id=name(thing), health=Health.unhealthy(f"it cannot be described: {error}"))
 
     @classmethod
     def counted(cls, prefix: str, count: int, *, edits: ContainerEdits | None = None) -> list[Device]:

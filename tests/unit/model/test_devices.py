@@ -190,3 +190,18 @@ def test_one_numa_node_was_a_bare_error() -> None:
         wrong: Any = value
         with pytest.raises(InvalidValueError, match="must be a number from 0 to 63; valid is 0"):
             Device(id="a", numa_nodes=wrong)
+
+
+def test_one_card_that_could_not_be_described_took_all_cards_away() -> None:
+    def made(version: str) -> Device:
+        if not version:
+            raise OSError("no such attribute")
+        return Device(id=f"card-{version}", attributes={"firmware": Version(version)})
+
+    good, wrong, gone = Device.each(["1.2.3", "2.10", ""], made, id=lambda version: f"card-{version or 'x'}")
+    assert good == made("1.2.3")
+    assert wrong.health.reason is not None
+    assert wrong.health.reason.startswith("it cannot be described: version '2.10': must be MAJOR.MINOR.PATCH")
+    assert (gone.id, gone.health.reason) == ("card-x", "it cannot be described: no such attribute")
+    with pytest.raises(ZeroDivisionError):
+        Device.each(["1.2.3"], lambda _: Device(id=str(1 / 0)), id=str)
