@@ -29,7 +29,8 @@ def _backend(node: SysfsTree, write: Write, *selectors: dict[str, Any], **more: 
 
 
 def _told(backend: Rdma, devices: Sequence[kdp.Device]) -> tuple[str, dict[str, Any]]:
-    edits = backend.allocate(kdp.Allocation(resource="intel.com/vf", devices=tuple(devices), deadline=0))
+    given = kdp.Allocation(resource="intel.com/vf", devices=tuple(devices), deadline=0, joined_env=backend.joined_env)
+    edits = backend.allocate(given)
     return edits.env["PCIDEVICE_INTEL_COM_VF"], json.loads(edits.env["PCIDEVICE_INTEL_COM_VF_INFO"])
 
 

@@ -121,7 +121,7 @@ def _reading(function: kdp.hardware.PciFunction, folder: str, name: str, last: k
     elif not (value.isascii() and value.isprintable()):
         problem = f"{reading.path} says {value[:40]!r}; expected printable ASCII"
         value = None
-    return Known(last.recall(f"{function.path}/{folder}/{name}", value), problem)
+    return Known(last.recall(f"{function.path}/{folder}/{name}", value), problem or None)
 
 
 def _slot(function: kdp.hardware.PciFunction) -> str:
