@@ -74,9 +74,9 @@ def ungrouped() -> Generator[None]:
 
 
 def _only_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    if len(group.exceptions) > 1:
+    error, *more = group.exceptions
+    if more:
         return None
-    error = group.exceptions[0]
     if isinstance(error, BaseExceptionGroup):
         return _only_in(cast("BaseExceptionGroup[BaseException]", error))
     return error
