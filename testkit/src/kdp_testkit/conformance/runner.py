@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import anyio
 
+from kdp.errors import in_one_line
+
 from ..dra.pods import PodStartError, PodStopError
 from ..dra.status import ApiRefused
 from ..protocol.pods import AdmissionError, ContainerStartError, NotReached, ScenarioError
@@ -115,11 +117,23 @@ async def _played(play: Callable[[], Awaitable[str]], longest: float) -> str:
         with anyio.fail_after(longest):
             return await play()
     except BaseExceptionGroup as group:
-        raise verdict_of(group) from group
+        verdict = verdict_of(group)
+        if isinstance(verdict, ExceptionGroup):
+            raise _broken(next(_flat(group))) from group
+        raise verdict from group
+    except (Failed, NotApplicable):
+        raise
     except TimeoutError:
         raise Failed(f"the scenario did not come to its end within {longest:.0f} s") from None
     except _SIMULATORS as error:
         raise Failed(_text_of(error)) from error
+    except Exception as error:
+        raise _broken(error) from error
+
+
+def _broken(error: BaseException) -> Failed:
+    """Return a fault of the kit as a failed check, so that the results of the other checks are kept."""
+    return Failed(f"the check itself failed with {in_one_line(error)}; please report this")
 
 
 def verdict_of(group: BaseExceptionGroup[BaseException]) -> BaseException:

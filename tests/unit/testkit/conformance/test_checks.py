@@ -95,7 +95,13 @@ async def test_what_a_check_raises_is_its_result(play: Callable[[], Awaitable[st
     assert result.saw.startswith(saw)
 
 
-async def test_an_error_that_no_check_expects_is_raised() -> None:
-    [check] = joined(_listed(1))
-    with pytest.raises(LookupError):
-        await Runner([check], profile="k137").judge(check, partial(_raising, LookupError("a bug")), waits=0.0)
+@pytest.mark.parametrize("raising", [_raising, _raising_in_a_group])
+async def test_a_check_that_crashed_lost_the_results_of_all(raising: Callable[..., Awaitable[str]]) -> None:
+    checks = joined(_listed(1, 2))
+    runner = Runner(checks, profile="k137")
+    await runner.judge(checks[0], partial(raising, LookupError("a bug")), waits=0.0)
+    await runner.judge(checks[1], partial(_seeing, "one list"), waits=0.0)
+    crashed, other = runner.report().results
+    assert (crashed.status, other.status) == ("failed", "passed")
+    assert crashed.saw.startswith("the check itself failed with LookupError: a bug (")
+    assert crashed.saw.endswith("; please report this")

@@ -27,8 +27,11 @@ CHECKS: Checks[DraScene] = Checks()
 )
 async def _complete(scene: DraScene) -> str:
     await scene.published()
+    # A slice of counters has no devices.
     names = [
-        (each["spec"]["pool"]["name"], d["name"]) for each in await scene.slices() for d in each["spec"]["devices"]
+        (each["spec"]["pool"]["name"], device["name"])
+        for each in await scene.slices()
+        for device in each["spec"].get("devices") or ()
     ]
     scene.require(len(names) == len(set(names)), "a device is published twice")
     await scene.elapse(0.5)
@@ -71,7 +74,7 @@ async def _deleted(scene: DraScene) -> str:
 )
 async def _edited(scene: DraScene) -> str:
     before = await scene.devices()
-    victim = copy.deepcopy((await scene.slices())[0])
+    victim = copy.deepcopy(next(each for each in await scene.slices() if each["spec"].get("devices")))
     victim["spec"]["devices"] = [{"name": "foreign"}]
     victim["spec"]["pool"]["resourceSliceCount"] = len(await scene.slices())
     conflict = "Operation cannot be fulfilled: the object has been modified"
