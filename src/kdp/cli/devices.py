@@ -110,8 +110,14 @@ def edits_as_json(edits: ContainerEdits) -> dict[str, object]:
     """Return edits as ``--format json`` shows them."""
     return {
         "env": dict(edits.env),
-        "device_nodes": [attrs.asdict(node) for node in edits.device_nodes],
-        "mounts": [attrs.asdict(mount) for mount in edits.mounts],
+        "device_nodes": [
+            {"host_path": node.host_path, "container_path": node.container_path, "permissions": node.permissions}
+            for node in edits.device_nodes
+        ],
+        "mounts": [
+            {"host_path": mount.host_path, "container_path": mount.container_path, "read_only": mount.read_only}
+            for mount in edits.mounts
+        ],
         "annotations": dict(edits.annotations),
         "hooks": [attrs.asdict(hook) for hook in edits.hooks],
         "cdi_devices": list(edits.cdi_devices),
