@@ -156,7 +156,7 @@ class DraScenario(BaseScenario):
     async def _registers(self, kubelet: SimulatedDraKubelet) -> None:
         why = await self.until_ready(kubelet.events.change, lambda: kubelet.events.of(seen.DriverRegistered))
         if why:
-            raise ScenarioFailed(f"the driver was not registered, or published nothing{self.waited}: {why}")
+            raise self.never_ready("the driver was not registered, or published nothing", why)
         registered = kubelet.events.of(seen.DriverRegistered)[0]
         self._driver = registered.driver
         seconds = registered.time - self._started

@@ -98,7 +98,7 @@ class Scenario(BaseScenario):
             return
         refused = [event.error for event in kubelet.events.of(seen.RegisterAnswered) if event.error]
         why = f"the kubelet answered {refused[-1]!r}" if refused else why
-        raise ScenarioFailed(f"the plugin did not register{self.waited}: {why}")
+        raise self.never_ready("the plugin did not register", why)
 
     def _lists(self, kubelet: SimulatedKubelet, resource: str) -> None:
         last = kubelet.events.of(seen.ListReceived, resource=resource)[-1]

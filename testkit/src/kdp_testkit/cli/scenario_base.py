@@ -297,10 +297,11 @@ class BaseScenario(ABC):
                     await changed()
         return why_not_ready(body)
 
-    @property
-    def waited(self) -> str:
-        """How long was waited, in words; a plugin that cannot discover is not waited for."""
-        return "" if self._broken else f" within {self._deadline:g} s"
+    def never_ready(self, what: str, why: str) -> ScenarioFailed:
+        """Return the failure of a plugin that was not ready; one that cannot discover is not waited for."""
+        if self._broken:
+            return ScenarioFailed(f"the {self.WHAT} cannot list its devices: {why}")
+        return ScenarioFailed(f"{what} within {self._deadline:g} s: {why}")
 
     async def stops(self, process: Process, *directories: Path) -> None:
         """Ask the process to end, and see that it does so in order.

@@ -205,7 +205,7 @@ def test_pods_ask_for_as_many_devices_as_a_numa_node_has_and_for_all(simulation:
         ),
         (
             "def discover(self): raise OSError('no such ring')",
-            "the plugin did not register: W: discover() of W raised OSError; the plugin's log has the details",
+            "the plugin cannot list its devices: W: discover() of W raised OSError; the plugin's log has the details",
             "OSError: no such ring",
         ),
         (
