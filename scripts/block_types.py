@@ -61,7 +61,7 @@ def _write(page: Path) -> str | None:
         return None
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    modules = [name.removesuffix(".py") for name in texts if name not in ("page.py", "record.py")]
+    modules = [name.removesuffix(".py") for name in texts if name != "page.py"]
     local = re.compile(rf"^(from) ({'|'.join(modules)}) import|^import ({'|'.join(modules)})$", re.MULTILINE)
     for name, lines in texts.items():
         if name == "page.py":

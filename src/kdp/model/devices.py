@@ -6,7 +6,6 @@ the wire. Validation happens on construction, so that a wrong value is found whe
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, final
@@ -19,7 +18,7 @@ from ..startup import shown
 from .edits import ContainerEdits, forget_default
 from .frozen import FrozenDict, dict_of
 from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
-from .quantities import Amount, capacities, check_amount, exact
+from .quantities import Amount, capacities, check_amount, exact, integer
 from .text import plain_text
 
 if TYPE_CHECKING:  # loaded only by programs that use DRA
@@ -136,18 +135,10 @@ AttributeValue = bool | int | str | Version
 """What an attribute may hold: the four types of DRA."""
 
 
-def _integer(value: object) -> int | None:
-    """Return any integer as an int, for example numpy's; None: it is none."""
-    try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
 def _numa_nodes(value: Iterable[int] | int) -> tuple[int, ...]:
     nodes: set[int] = set()
     for given in value if isinstance(value, Iterable) else (value,):
-        node = _integer(given)
+        node = integer(given)
         if node is None or node > MAX_NUMA_NODE:
             raise InvalidValueError(f"NUMA node {given!r}: must be a number from 0 to {MAX_NUMA_NODE}; valid is 0")
         if node >= 0:  # sysfs says -1 for "unknown": that is no node (contract section 8)
@@ -185,7 +176,7 @@ def _attribute(name: str, value: object) -> AttributeValue:
         return value  # type: ignore[return-value]
     if isinstance(value, str):
         return str.__str__(value)
-    number = _integer(value)
+    number = integer(value)
     if number is None:
         raise InvalidValueError(f"attribute {name}={value!r}: must be bool, int, str or kdp.Version")
     return number
@@ -383,7 +374,7 @@ class Device:
         Raises:
             InvalidValueError: ``count`` is negative or an id gets too long.
         """
-        number = _integer(count)
+        number = integer(count)
         if number is None or number < 0:
             raise InvalidValueError(f"count {count!r}: must be 0 or more; valid is 10")
         return [cls(id=f"{prefix}-{i}", edits=edits or ContainerEdits()) for i in range(number)]

@@ -79,20 +79,24 @@ Amount = int | Quantity
 """How much of something: a whole number, or Kubernetes' notation."""
 
 
+def integer(value: object) -> int | None:
+    """Return any integer as an int, for example numpy's; None: it is none."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def check_amount(value: Amount, what: str) -> Amount:
     """Check an amount, which messages call ``what``, and return it; any integer becomes an int.
 
     Raises:
         InvalidValueError: It is neither an integer nor `Quantity`.
     """
-    if isinstance(value, Quantity):
-        return value
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise InvalidValueError(f"{what}={value!r}: must be int or kdp.Quantity; valid is Quantity('80Gi')")
+    amount = value if isinstance(value, Quantity) else integer(value)
+    if amount is None:
+        raise InvalidValueError(f"{what}={value!r}: must be int or kdp.Quantity; valid is Quantity('80Gi')")
+    return amount
 
 
 def exact(amount: Amount) -> Decimal:

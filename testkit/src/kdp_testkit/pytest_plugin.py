@@ -51,7 +51,7 @@ class NodeFrom(Protocol):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and let the plugin run the async fixtures that runs the tests as well."""
+    """Make the marker known, and have the async fixtures run by the plugin that runs the tests."""
     config.addinivalue_line(
         "markers",
         "kubelet(profile, **arguments): what the fixture 'kubelet' is made with, see kdp.testing.SimulatedKubelet.",

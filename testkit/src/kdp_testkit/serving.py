@@ -16,10 +16,11 @@ from .lifetime import ungrouped
 from .protocol.pods import NotReached
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from kdp.hardware import Host
     from kdp.model.backend import DeviceBackend
+    from kdp.supervision.service import Service
 
     from .devicemanager.kubelet_core import KubeletCore
 
@@ -50,24 +51,37 @@ async def serving(
     chosen = attrs.evolve(usual, **options)
     with ungrouped():
         async with PluginManager(backends, chosen) as manager:
+
+            def is_listed() -> bool:
+                listed = {event.resource for event in kubelet.events.of(events.ListReceived)}
+                return manager.status().resources.keys() <= listed
+
             if ready:
-                await _until_ready(kubelet, manager, seconds)
+                await until_ready(manager, kubelet.events, seconds, is_listed)
             yield manager
 
 
-async def _until_ready(kubelet: KubeletCore, manager: PluginManager, seconds: float) -> None:
+async def until_ready(
+    service: Service, log: events.EventLog, seconds: float, is_seen: Callable[[], bool] = lambda: True
+) -> None:
+    """Wait until what is served is ready, and the other side sees it.
+
+    Raises:
+        NotReached: It is not in time; the text tells why, and what happened.
+    """
+
     def is_ready() -> bool:
-        listed = {event.resource for event in kubelet.events.of(events.ListReceived)}
-        return manager.is_ready and manager.status().resources.keys() <= listed
+        return service.is_ready and is_seen()
 
     with anyio.move_on_after(seconds):
         while not is_ready():
             # Its last step is not the kubelet's, so there is no event of it.
             with anyio.move_on_after(0.01):
-                await kubelet.events.change()
+                await log.change()
     if not is_ready():
-        status = manager.status()
+        status = service.status()
         reasons = [f"{name}: {reason}" for name, reason in status.backends if reason]
-        reasons += [f"{name} is {held.state}: {held.reason or 'no reason'}" for name, held in status.resources.items()]
-        why = "; ".join(reasons) or "no resource"
-        raise NotReached(f"not ready in {seconds:g} s: {why}. What happened:\n{kubelet.events.story()}")
+        reasons += [f"{name} is {held.state}: {held.reason or 'no reason'}" for name, held in status.parts.items()]
+        raise NotReached(
+            f"not ready in {seconds:g} s: {'; '.join(reasons) or 'no resource'}. What happened:\n{log.story()}"
+        )

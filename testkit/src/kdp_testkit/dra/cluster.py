@@ -6,7 +6,6 @@ import itertools
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 import attrs
 from anyio import AsyncContextManagerMixin
 from typing_extensions import override
@@ -20,7 +19,8 @@ from kdp.model.edits import ContainerEdits, DeviceNode, Mount
 
 from ..lifetime import ungrouped
 from ..patience import PATIENCE
-from ..protocol.pods import NotReached, ScenarioError
+from ..protocol.pods import ScenarioError
+from ..serving import until_ready
 from . import objects
 from .kubeconfig import write_kubeconfig
 from .kubelet import SimulatedDraKubelet
@@ -111,15 +111,7 @@ class SimulatedCluster(AsyncContextManagerMixin):
                 usual = DriverOptions(api=api, node=self.kubelet.node, paths=paths, cdi=self.cdi, host=host)
                 chosen = attrs.evolve(usual, **options)
                 async with DraDriver(backends, chosen) as driver:
-                    with anyio.move_on_after(timeout):
-                        while not driver.is_ready:
-                            # Its last step is not the kubelet's, so there is no event of it.
-                            with anyio.move_on_after(0.01):
-                                await self.kubelet.events.change()
-                    if not driver.is_ready:
-                        raise NotReached(
-                            f"not ready in {timeout:g} s: {_why(driver)}. What happened:\n{self.kubelet.events.story()}"
-                        )
+                    await until_ready(driver, self.kubelet.events, timeout)
                     yield driver
 
     async def devices(self) -> dict[str, dict[str, Any]]:
@@ -205,10 +197,3 @@ def _plain(edits: CdiEdits) -> ContainerEdits:
     ]
     env = dict(variable.split("=", 1) for variable in edits.env)
     return ContainerEdits(env=env, device_nodes=nodes, mounts=mounts, hooks=edits.hooks)
-
-
-def _why(driver: DraDriver) -> str:
-    status = driver.status()
-    reasons = [f"{name}: {reason}" for name, reason in status.backends if reason]
-    reasons += [f"{name} is {held.state}: {held.reason or 'no reason'}" for name, held in status.drivers.items()]
-    return "; ".join(reasons)
