@@ -162,6 +162,8 @@ async def test_a_device_that_no_slice_has_is_named() -> None:
     async with SimulatedCluster() as cluster, cluster.serving(Scrubbed()):
         with pytest.raises(ScenarioError, match="no slice has the device 'w9': there are w0"):
             await cluster.pod("w9")
+        with pytest.raises(ScenarioError, match="asks for no device: name at least one"):
+            await cluster.pod(parameters={"kind": "Mode"})
 
 
 @pytest.mark.anyio

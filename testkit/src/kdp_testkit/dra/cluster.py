@@ -127,8 +127,10 @@ class SimulatedCluster(AsyncContextManagerMixin):
                 driver's unless it is given.
 
         Raises:
-            ScenarioError: No slice has such a device.
+            ScenarioError: No slice has such a device, or none is named.
         """
+        if not devices:
+            raise ScenarioError("the pod's claim asks for no device: name at least one, for example pod('card0')")
         published = {device["name"]: spec for spec, device in await self._published()}
         for name in devices:
             if name not in published:
