@@ -59,20 +59,22 @@ def fits(template: str, text: str) -> bool:
     return re.search(pattern, text) is not None
 
 
-SAID = [text for text in texts(raised=False) if text.strip(f"{ANY}:. ")]
-RAISED = sorted(set(texts(raised=True)) - ELSEWHERE)
+@pytest.fixture(scope="module")
+def raised() -> list[str]:
+    return sorted(set(texts(raised=True)) - ELSEWHERE)
 
 
 def test_a_sentence_of_the_page_is_one_of_the_source() -> None:
+    said = [text for text in texts(raised=False) if text.strip(f"{ANY}:. ")]
     for sentence in sentences():  # what is a third of a sentence or less is others' words
-        assert any(fits(text, sentence) for text in SAID if len(text) >= len(sentence) / 3), sentence
+        assert any(fits(text, sentence) for text in said if len(text) >= len(sentence) / 3), sentence
 
 
-def test_a_sentence_that_is_raised_is_on_the_page() -> None:
-    for text in RAISED:
+def test_a_sentence_that_is_raised_is_on_the_page(raised: list[str]) -> None:
+    for text in raised:
         assert any(fits(text, sentence) for sentence in sentences()), text
 
 
-def test_the_source_was_read() -> None:
-    assert len(RAISED) > 15
+def test_the_source_was_read(raised: list[str]) -> None:
+    assert len(raised) > 15
     assert not any(fits("a sentence that nobody says", sentence) for sentence in sentences())

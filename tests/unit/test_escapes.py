@@ -42,7 +42,10 @@ DECEITS = [
     *("\U000e0001\U000e0041", "\U000e0100", "\ufe0f", "\u3164", "\uffa0", "\u115f", "\u2800", "\ud800", "\udc80"),
     *("\ue000", "\U0010ffff", "\ufff9", "\xa0", "\u3000", "2026-01-01T00:00:00.000Z ERROR   kdp: forged"),
 ]
-CATEGORIES = sorted({unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)})
+CATEGORIES = [
+    *("Cc", "Cf", "Cn", "Co", "Cs", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl"),
+    *("No", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs"),
+]
 _of_categories = st.one_of(*(st.characters(categories=[cast("Any", name)]) for name in CATEGORIES))
 _deceits = st.sampled_from(DECEITS).map(lambda deceit: f"before {deceit} after")
 texts = st.text(_of_categories, min_size=1, max_size=40) | _deceits

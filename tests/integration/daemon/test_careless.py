@@ -12,6 +12,8 @@ import pytest
 
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 
 CARELESS, GOOD = "example.com/careless", "example.com/good"

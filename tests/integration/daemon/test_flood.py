@@ -32,6 +32,7 @@ WHATS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHATS)
 async def test_a_flood_of_faults_fills_neither_the_log_nor_the_memory(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, name: str

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import anyio
+import pytest
 
 from kdp.testing import Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
@@ -74,6 +75,7 @@ async def test_a_lock_file_that_another_program_holds_is_named(
             await kubelet.until(streaming=RESOURCE)
 
 
+@pytest.mark.slow
 async def test_20000_owed_allocations_are_taken_over_in_time(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
 ) -> None:

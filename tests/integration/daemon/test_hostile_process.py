@@ -21,6 +21,8 @@ from kdp_testkit.patience import PATIENCE
 from .conftest import Plugin
 from .test_process import RESOURCE, Figure, Start, program
 
+pytestmark = pytest.mark.slow
+
 CTYPES = "import ctypes, signal; libc = ctypes.CDLL(None)"
 
 THIEVES = {

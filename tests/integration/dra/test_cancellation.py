@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <(socket|function _SelectorTransport):pytest.PytestUnraisableExceptionWarning"
 )
-@pytest.mark.parametrize("again_after", [None, 3])
+@pytest.mark.parametrize("again_after", [None, pytest.param(3, marks=pytest.mark.slow)])
 async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
     tmp_path_factory: pytest.TempPathFactory, again_after: int | None
 ) -> None:

@@ -145,6 +145,7 @@ async def test_one_id_in_two_backends_that_discover_at_once(k: SimulatedKubelet,
         await until(lambda: sorted(s.state for s in manager.status().resources.values()) == ["connected", "waiting"])
 
 
+@pytest.mark.slow
 async def test_more_devices_than_a_list_can_hold(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
     """Scenario 54: the list of before stays in force."""
     backend = Widgets("w0")

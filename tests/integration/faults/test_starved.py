@@ -19,6 +19,8 @@ from .catalogue import Fault
 from .conftest import Saw
 from .process import child
 
+pytestmark = pytest.mark.slow
+
 CLOCK = (
     "import sys, time; sys.stdin.readline(); print(round(time.time()), flush=True); sys.stdin.readline(); "
     "print(round(time.time()))"

@@ -74,22 +74,16 @@ def test_every_reader_of_a_device_answers_whatever_its_files_say(tmp_path: Path,
         for name in FILES:
             if "/" not in name:
                 (folder / name).write_bytes(data)
-        for kind in (PciFunction, NetInterface, Directory):
+        for kind in (PciFunction, NetInterface):
             device: Any = kind(host, place)
             for name in READERS:
                 getattr(device, name, None)
-            for name in FILES:
-                for read in (
-                    device.text,
-                    device.integer,
-                    device.hexadecimal,
-                    device.flag,
-                    device.words,
-                    device.numbers,
-                ):
-                    found = read(name)
-                    assert (found.value is None) == bool(found.problem)
-                device.properties(name)
+        files = Directory(host, place)
+        for name in FILES:
+            for read in (files.text, files.integer, files.hexadecimal, files.flag, files.words, files.numbers):
+                found = read(name)
+                assert (found.value is None) == bool(found.problem)
+            files.properties(name)
         kdp.hardware.attributes_of({"a": host.reading(f"{place}/vendor").value})
 
     tried = fuzz("sysfs", look, (), damaged(SAID), examples=75)

@@ -234,6 +234,7 @@ def test_a_blocked_event_loop_is_said_and_the_values_of_before_are_shown() -> No
     assert after == before
 
 
+@pytest.mark.slow
 def test_a_vendor_who_changes_all_names_for_ever_makes_no_more_series() -> None:
     """Also not by names that are long, that do not print, or that break the format of the text."""
     manager, counts = Manager(), PluginCounts()
