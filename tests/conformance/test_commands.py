@@ -123,6 +123,34 @@ def test_levers_are_shell_commands(program: tuple[list[str], Path, dict[str, str
 
 
 @pytest.mark.slow
+def test_levers_were_not_told_which_of_two_resources_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(
+        "import kdp, pathlib\n"
+        "HERE = pathlib.Path(__file__).parent\n"
+        "class Two(kdp.DeviceBackend):\n"
+        "    resource, poll_interval = 'example.com/a', 0.05\n"
+        "    def discover(self):\n"
+        "        for name in ('a', 'b'):\n"
+        "            sick = kdp.Health.unhealthy('bad') if (HERE / name).exists() else kdp.Health.healthy()\n"
+        "            for number in range(2):\n"
+        "                health = sick if number == 0 else kdp.Health.healthy()\n"
+        "                yield kdp.Device(id=f'{name}{number}', resource=f'example.com/{name}', health=health)\n"
+    )
+    levers = [
+        "--fail",
+        f"touch {tmp_path}/$(basename {{resource}})",
+        "--heal",
+        f"rm -f {tmp_path}/${{KDP_RESOURCE#*/}}",
+    ]
+    done = run(f"{tmp_path}/two.py:Two", "--resource", "example.com/b", "--only", "6,7", *levers, "--format", "json")
+    assert json.loads(done.stdout)["summary"] == {"passed": 2, "failed": 0, "not_applicable": 0}, done.stdout
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".py" and path.is_file()] == []
+    wrong = run(f"{tmp_path}/two.py:Two", "--resource", "example.com/c", "--only", "6")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "the plugin has no resource 'example.com/c'; it serves example.com/a, example.com/b" in wrong.stderr
+
+
+@pytest.mark.slow
 def test_without_levers_nothing_is_pretended(program: tuple[list[str], Path, dict[str, str]]) -> None:
     command, _, environment = program
     done = run("--only", "6,42,70", "--format", "json", "--", *command, environment=environment)
@@ -287,6 +315,27 @@ def test_an_interruption_leaves_nothing(marked: str) -> None:
     assert "interrupted by SIGINT" in errors
 
 
+@pytest.mark.slow
+def test_sigterm_lost_the_results(program: tuple[list[str], Path, dict[str, str]]) -> None:
+    """Check 5 waits for five minutes, and what was judged meanwhile was not printed."""
+    command, _, environment = program
+    process = subprocess.Popen(
+        [KDP, "conformance", "--only=4,5,33", "--format=json", "--", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert process.stderr is not None
+    told = [process.stderr.readline() for _ in range(2)]
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert sorted(line.split()[0] for line in told) == ["33", "4"]
+    assert [check["id"] for check in json.loads(output)["checks"]] == [4, 33]
+    assert "interrupted by SIGTERM; the report has the 2 checks that were judged before" in errors
+
+
 def _runs(word: str, besides: int) -> bool:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) not in (os.getpid(), besides):
@@ -303,6 +352,10 @@ def _runs(word: str, besides: int) -> bool:
     [
         (["--only", "x", "--", "true"], "must be numbers of checks"),
         (["--only", "76", "--", "true"], "there is no check 76"),
+        (["--skip", "76", "--", "true"], "there is no check 76"),
+        (["--only", "5", "--quick", "--", "true"], "no check is left to run: 5 must wait long"),
+        (["--jobs", "0", "--", "true"], "0 is not in the range x>=1"),
+        (["--mode", "dra", "--resource", "example.com/a", "--", "true"], "--resource is not for --mode dra"),
         (["--", "no-such-program"], "there is no program"),
     ],
 )

@@ -15,7 +15,7 @@ from kdp_testkit.conformance.dra.runner import run_dra_checks
 
 @pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
 async def test_kdp_passes(profile: str) -> None:
-    report, _ = await judged(lambda failed: run_dra_checks(kdp_itself(), profile=profile, width=8, only=failed))
+    report, _ = await judged(lambda failed: run_dra_checks(kdp_itself(), profile=profile, jobs=8, only=failed))
     report.raise_if_failed()
     assert len(report.results) == len(CHECKS)
     # Without taints a failing device changes no slice, and without its gate none is shared; calls are left out from

@@ -99,11 +99,11 @@ def kdp() -> None:
 
     \b
     To begin with:
-      kdp devices widgets.py:Widgets     what does it discover?
-      kdp explain widgets.py:Widgets     which devices would a container get?
-      kdp simulate widgets.py:Widgets    does it work, without a cluster?
-      kdp run widgets.py:Widgets         serve the kubelet of this node
-      kdp manifests widgets.py:Widgets   write what deploys it on nodes
+      kdp devices widgets.py:Widgets           what does it discover?
+      kdp explain widgets.py:Widgets --size 2  what would a container get?
+      kdp simulate widgets.py:Widgets          does it work, without a cluster?
+      kdp run widgets.py:Widgets               serve the kubelet of this node
+      kdp manifests widgets.py:Widgets         write what deploys it on nodes
 
     An option whose help names a variable KDP_... can also be given by that variable, and an option of 'kdp run' also in
     the file that --config names. Flags win over variables, and variables over the file.

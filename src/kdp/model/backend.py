@@ -296,6 +296,7 @@ class DeviceBackend(abc.ABC):
         measurements: What ``measure`` measures, as ``(kdp.Measurement("gpu_utilization", unit="ratio", help="Share of
             time in use."),)``. At most 32. Set on the class.
         measure_interval: Seconds from the beginning of one ``measure`` to that of the next, at least.
+        is_dra: Whether the devices are served by DRA, and not by a device plugin. Set by kdp before ``open``; read it.
     """
 
     resource: str | None = None
@@ -309,6 +310,7 @@ class DeviceBackend(abc.ABC):
     unused_hooks: Collection[str] = ()
     measurements: Sequence[Measurement] = ()
     measure_interval: float = 10.0
+    is_dra: bool = False
 
     @abc.abstractmethod
     def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
@@ -464,6 +466,11 @@ class WrappedBackend(DeviceBackend):
     """
 
     inner: DeviceBackend
+
+
+def tell_mode(backend: DeviceBackend, *, is_dra: bool) -> None:
+    """Set ``is_dra`` of a backend, of whatever kind its class is."""
+    vars(backend)["is_dra"] = is_dra
 
 
 OPTIONAL_HOOKS: Final = frozenset(

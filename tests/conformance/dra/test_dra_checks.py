@@ -106,7 +106,7 @@ WIDTH = 6
 @pytest.mark.slow
 async def test_kdp_passes() -> None:
     """Without real kubelets; `.ci/run` and tests/node judge it with every check."""
-    report, _ = await judged(lambda failed: run_dra_checks(kdp_itself(), quick=True, width=8, only=failed))
+    report, _ = await judged(lambda failed: run_dra_checks(kdp_itself(), quick=True, jobs=8, only=failed))
     report.raise_if_failed()
     assert {each.check.id for each in report.of("not_applicable")} == {46, 51}
 
@@ -114,7 +114,7 @@ async def test_kdp_passes() -> None:
 @pytest.mark.slow
 async def test_a_sound_driver_passes() -> None:
     report, _ = await judged(
-        lambda failed: run_dra_checks(BareSubject(), profile="k137", quick=True, width=8, only=failed)
+        lambda failed: run_dra_checks(BareSubject(), profile="k137", quick=True, jobs=8, only=failed)
     )
     report.raise_if_failed()
     assert {each.check.id for each in report.of("not_applicable")} == {46, 51}

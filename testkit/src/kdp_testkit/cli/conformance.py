@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -39,6 +39,7 @@ _NOT_FOR = {
         "private_mount": ("--private-mount", _PASSED),
         "cdi_dirs": ("--cdi-dir", _PASSED),
         "deadline": ("--deadline", "the kit for DRA drivers has a deadline of its own for each check"),
+        "resource": ("--resource", "a DRA driver's devices have no resource; all of them are judged"),
     },
     "device-plugin": {
         "previous": ("--previous", "only the kit for DRA drivers starts a version before this one; use --mode dra"),
@@ -75,9 +76,19 @@ class _Command(click.Command):
 @setting_options("host_root", "snapshot")
 @mode_option("Whether it is judged as a device plugin or as a DRA driver.")
 @profile_option
+@click.option("--resource", metavar="NAME", help="Judge this resource; default: the one with most healthy devices.")
 @click.option("--only", metavar="ID,...", help="Run these checks only.")
+@click.option("--skip", metavar="ID,...", help="Leave these checks out.")
 @click.option("--list", "is_list", is_flag=True, help="List the checks of the mode, and run none.")
 @click.option("--quick", is_flag=True, help="Leave out the checks that must wait a minute or more.")
+@click.option(
+    "--jobs",
+    metavar="COUNT",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="How many checks run beside one another.",
+)
 @format_option("text", "json", "junit", "markdown", help="How the report is written to stdout.")
 @click.option("--fail", metavar="COMMAND", help="Shell command that makes device {id} fail.")
 @click.option("--heal", metavar="COMMAND", help="Shell command that makes the failed device {id} work again.")
@@ -107,9 +118,12 @@ def command(
     config: Path | None,
     mode: str,
     profile: str,
+    resource: str | None,
     only: str | None,
+    skip: str | None,
     is_list: bool,
     quick: bool,
+    jobs: int,
     format: str,
     fail: str | None,
     heal: str | None,
@@ -177,8 +191,15 @@ def command(
     program = _program(words, assignments, config, flags)
     levers = {"fail": fail, "heal": heal, "vanish": vanish, "add": add}
     pulled = shell_levers({name: text for name, text in levers.items() if text is not None})
-    ids = _ids(only)
-    tell, end = _progress(format)
+    chosen: Any = {
+        "profile": profile,
+        "only": None if only is None else _ids("--only", only),
+        "skip": _ids("--skip", skip) if skip else (),
+        "quick": quick,
+        "jobs": jobs,
+    }
+    results: list[CheckResult] = []
+    tell, end = _progress(format, results)
 
     async def judge() -> ConformanceReport:
         if mode == "dra":
@@ -187,27 +208,30 @@ def command(
 
             before = DraCommandSubject(_split(previous), levers=pulled) if previous else None
             driver = DraCommandSubject(program, levers=pulled, previous=before, extended=extended_resource)
-            return await run_dra_checks(driver, profile=profile, only=ids, quick=quick, tell=tell)
+            return await run_dra_checks(driver, tell=tell, **chosen)
         return await run_checks(
             CommandSubject(program, levers=pulled, mount=private_mount),
-            profile=profile,
-            only=ids,
-            quick=quick,
+            resource=resource,
             cdi_dirs=[Path(directory) for directory in cdi_dirs],
             meeting=deadline,
             tell=tell,
+            **chosen,
         )
 
+    interrupted = ""
     try:
         report = anyio.run(unless_interrupted, judge)
     except Interrupted as signal:
-        raise Failure(f"interrupted by {signal}") from None
+        interrupted = f"interrupted by {signal}; the report has the {len(results)} checks that were judged before"
+        report = ConformanceReport(profile=profile, results=tuple(results))
     except ValueError as wrong:
         raise Refusal(str(wrong)) from None
     finally:
         end()
     text = render(report, format)
     click.echo(shown(text) if format == "text" else text)
+    if interrupted:
+        raise Failure(interrupted)
     raise SystemExit(0 if report.is_passed else 1)
 
 
@@ -255,21 +279,22 @@ def _program(
     return [sys.executable, "-m", "kdp", "run", *words, *given]
 
 
-def _progress(format: str) -> tuple[Callable[[CheckResult], None], Callable[[], None]]:
-    """Return what tells a result as it comes, and what is called at the end. The text report has each result itself."""
-    counted = 0
+def _progress(format: str, results: list[CheckResult]) -> tuple[Callable[[CheckResult], None], Callable[[], None]]:
+    """Return what keeps and tells a result as it comes, and what is called at the end.
+
+    The text report has each result itself.
+    """
     is_terminal = sys.stderr.isatty()
 
     def tell(result: CheckResult) -> None:
-        nonlocal counted
-        counted += 1
+        results.append(result)
         if format != "text":
             click.echo(f"{result.check.id:>3}  {result.status}  {result.check.name}", err=True)
         elif is_terminal:
-            click.echo(f"\r{counted} checks are done", err=True, nl=False)
+            click.echo(f"\r{len(results)} checks are done", err=True, nl=False)
 
     def end() -> None:
-        if format == "text" and is_terminal and counted:
+        if format == "text" and is_terminal and results:
             click.echo(f"\r{'':30}\r", err=True, nl=False)
 
     return tell, end
@@ -292,10 +317,8 @@ def _check_mode(mode: str) -> None:
             raise Refusal(f"{option} is not for --mode {mode}: {why}")
 
 
-def _ids(only: str | None) -> list[int] | None:
-    if only is None:
-        return None
+def _ids(option: str, text: str) -> list[int]:
     try:
-        return [int(part) for part in only.split(",")]
+        return [int(part) for part in text.split(",")]
     except ValueError:
-        raise Refusal(f"--only: {only!r} must be numbers of checks with commas between; valid is 1,17,33") from None
+        raise Refusal(f"{option}: {text!r} must be numbers of checks with commas between; valid is 1,17,33") from None

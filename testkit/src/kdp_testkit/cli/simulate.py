@@ -73,7 +73,8 @@ def command(
     kdp.AllocationError.
 
     Warnings and errors in the plugin's log are shown at the end. With any of them, or without a healthy device, it
-    has failed, unless --lenient is given.
+    has failed, unless --lenient is given. What the simulation itself causes is passed over: words about the kubelet's
+    end, about refused requests, and about devices whose health changes.
 
     With --mode dra it is tried as a DRA driver, with a simulated API server as well. It must publish its devices, and
     prepare and undo claims of one device, of two, and of all up to eight. After the kubelet's restart it must publish

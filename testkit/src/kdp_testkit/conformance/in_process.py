@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from kdp.model.backend import Reporter
 
-from .instance import Ending, Instance, LeverName, Levers, Usage
+from .instance import Ending, Instance, LeverName, Levers, SharedLevers, Usage
 from .verdicts import Failed
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class InProcess(Instance):
 
     log_level: ClassVar[int] = logging.WARNING
 
-    def __init__(self, levers: Levers, control: Control) -> None:
+    def __init__(self, levers: SharedLevers, control: Control) -> None:
         self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self.leave = anyio.Event()
         self._ended = anyio.Event()
@@ -114,8 +114,10 @@ class InProcess(Instance):
                     yield self
                 finally:
                     self.release()
-                    with anyio.CancelScope(shield=True), suppress(TimeoutError):
-                        await self.stop(PATIENCE)
+                    with anyio.CancelScope(shield=True):
+                        await self._levers.undo()
+                        with suppress(TimeoutError):
+                            await self.stop(PATIENCE)
                     tasks.cancel_scope.cancel()
         finally:
             logger.removeHandler(handler)
@@ -174,7 +176,7 @@ class InProcess(Instance):
 
         Where he gave any, the kit's own are not used: mixing them would leave the hardware half changed.
         """
-        if self._levers == Levers():
+        if self._levers.levers == Levers():
             return False
         await self._levers.pull(lever, device)
         return True

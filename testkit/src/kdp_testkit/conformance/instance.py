@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from .verdicts import NotApplicable
 
-Lever = Callable[[str], object]
+Lever = Callable[..., object]
 """Is given a device id. What it returns does not matter, but an awaitable is awaited."""
 
 LeverName = Literal["fail", "heal", "vanish", "add"]
@@ -26,8 +26,11 @@ LeverName = Literal["fail", "heal", "vanish", "add"]
 class Levers:
     """What the kit needs from the hardware; each one is given a device id. They may be ``def`` or ``async def``.
 
-    A lever returns when the hardware has changed; the plugin may take its time to notice. `heal` and `add` must undo
-    what `fail` and `vanish` did, so that the next check finds the hardware as it was.
+    A lever returns when the hardware has changed; the plugin may take its time to notice. One with a parameter
+    ``resource`` is given the name of the resource as well, or "" as a DRA driver has none.
+
+    Checks that pull levers run one after the other. After each of them the kit pulls `heal` and `add` for what `fail`
+    and `vanish` did, so that the next check finds the hardware as it was.
 
     Attributes:
         fail: Makes a device fail.
@@ -41,18 +44,52 @@ class Levers:
     vanish: Lever | None = None
     add: Lever | None = None
 
-    async def pull(self, lever: Literal["fail", "heal", "vanish", "add"], device: str) -> None:
+
+class SharedLevers:
+    """The levers of hardware that all instances see, and what is to be undone of what they did.
+
+    Args:
+        levers: The vendor's.
+
+    Attributes:
+        levers: The vendor's.
+        resource: Which resource is judged; "": it is not known, or there is none.
+    """
+
+    def __init__(self, levers: Levers | None) -> None:
+        self.levers = levers or Levers()
+        self.resource = ""
+        self._failed: set[str] = set()
+        self._gone: set[str] = set()
+
+    async def pull(self, lever: LeverName, device: str) -> None:
         """Pull a lever.
 
         Raises:
             NotApplicable: It was not given.
         """
-        function: Lever | None = getattr(self, lever)
+        function: Lever | None = getattr(self.levers, lever)
         if function is None:
             raise NotApplicable(f"the lever {lever!r} was not given, and the kit cannot reach this plugin's hardware")
-        done = function(device)
+        if lever == "fail":
+            self._failed.add(device)
+        elif lever == "vanish":
+            self._gone.add(device)
+        takes_resource = "resource" in inspect.signature(function).parameters
+        done = function(device, resource=self.resource) if takes_resource else function(device)
         if inspect.isawaitable(done):
             await done
+        if lever == "heal":
+            self._failed.discard(device)
+        elif lever == "add":
+            self._gone.discard(device)
+
+    async def undo(self) -> None:
+        """Bring back what vanished, and heal what failed, as far as there are levers for it."""
+        for device in sorted(self._gone if self.levers.add else ()):
+            await self.pull("add", device)
+        for device in sorted(self._failed if self.levers.heal else ()):
+            await self.pull("heal", device)
 
 
 @attrs.frozen(kw_only=True)
@@ -158,6 +195,10 @@ class Instance(abc.ABC):
     async def add(self, device: str = "") -> None:
         """Bring a device: one that vanished, or a new one."""
         raise NotApplicable("the kit cannot give this plugin another device")
+
+    def mates(self, device: str) -> set[str] | None:
+        """Return the devices that fail with this one because they are one unit; None: nobody knows."""
+        return None
 
     async def grow(self, count: int) -> None:
         """Give it so many devices with ids of 63 characters, while it runs."""

@@ -42,9 +42,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     marker = metafunc.definition.get_closest_marker("conformance")
     arguments: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
-    only = arguments.get("only")
-    chosen = [check for check in CHECKS if only is None or check.id in only]
-    if arguments.get("quick") and only is None:
+    only, skip = arguments.get("only"), arguments.get("skip", ())
+    chosen = [check for check in CHECKS if (only is None or check.id in only) and check.id not in skip]
+    if arguments.get("quick"):
         chosen = [check for check in chosen if not check.waits]
     metafunc.parametrize(
         "conformance_check",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import anyio
 from typing_extensions import override
 
-from .instance import Ending, Instance, Levers, Usage
+from .instance import Ending, Instance, Lever, Levers, SharedLevers, Usage
 from .verdicts import NotApplicable
 
 if TYPE_CHECKING:
@@ -60,18 +60,20 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def shell_levers(commands: Mapping[str, str]) -> Levers:
-    """Make levers of shell commands; ``{id}`` and the variable ``KDP_DEVICE`` are the device.
+    """Make levers of shell commands.
+
+    ``{id}`` and the variable ``KDP_DEVICE`` are the device, ``{resource}`` and ``KDP_RESOURCE`` its resource.
 
     Args:
         commands: By the lever's name.
     """
 
-    def lever(command: str) -> Callable[[str], object]:
-        async def pull(device: str) -> None:
+    def lever(command: str) -> Lever:
+        async def pull(device: str, *, resource: str) -> None:
             with anyio.fail_after(LEVER_SECONDS):
                 done = await anyio.run_process(
-                    ["/bin/sh", "-c", _filled(command, {"id": shlex.quote(device)})],
-                    env={**os.environ, "KDP_DEVICE": device},
+                    ["/bin/sh", "-c", _filled(command, {"id": shlex.quote(device), "resource": shlex.quote(resource)})],
+                    env={**os.environ, "KDP_DEVICE": device, "KDP_RESOURCE": resource},
                     stderr=subprocess.STDOUT,
                     check=False,
                 )
@@ -85,7 +87,7 @@ def shell_levers(commands: Mapping[str, str]) -> Levers:
 
 
 class _Process(Instance):
-    def __init__(self, process: Process, levers: Levers, mark: str) -> None:
+    def __init__(self, process: Process, levers: SharedLevers, mark: str) -> None:
         self._process = process
         self._levers = levers
         self._mark = mark
@@ -194,11 +196,14 @@ class Program:
         command: The program and its arguments, with placeholders.
         levers: What the kit can do to its hardware.
         mount: Give it a private mount namespace with the simulated directories at ``/var/lib/kubelet``; needs root.
+
+    Attributes:
+        levers: What the kit can do to its hardware.
     """
 
     def __init__(self, command: Sequence[str], *, levers: Levers | None = None, mount: bool = False) -> None:
         self._command = tuple(command)
-        self._levers = levers or Levers()
+        self.levers = SharedLevers(levers)
         self._mount = mount
 
     @asynccontextmanager
@@ -231,7 +236,7 @@ class Program:
             env={**_NO_QUARANTINE, **os.environ, **_variables(paths), **(environment or {}), MARK: mark},
             start_new_session=True,  # a group of its own, and no Ctrl-C but through us
         )
-        instance = _Process(process, self._levers, mark)
+        instance = _Process(process, self.levers, mark)
         try:
             async with anyio.create_task_group() as tasks:
                 assert process.stdout is not None
@@ -246,6 +251,7 @@ class Program:
                     await process.wait()
                 instance.end_all()  # what was being started when the first one came
                 await process.aclose()
+                await self.levers.undo()
 
 
 _NO_QUARANTINE = {"KDP_HEALTH_POLICY": "flaps=none"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import anyio
@@ -28,6 +29,9 @@ SceneT = TypeVar("SceneT")
 
 Tell = Callable[[CheckResult], None]
 """Called with each result as it comes."""
+
+Play = Callable[["Check[SceneT]"], Awaitable[str]]
+"""Plays a check, and returns what was seen."""
 
 LONGEST = 120.0
 """Seconds that a check may take besides those that it must wait."""
@@ -53,14 +57,15 @@ class Runner(Generic[SceneT]):
         checks: All that there are, in the order of their ids.
         profile: Which kubelet, for the report.
         only: Ids; None: all.
-        quick: Leave out those that must wait long, unless they were asked for.
+        skip: Ids that are left out.
+        quick: Leave out those that must wait long.
         tell: Called with each result as it comes.
 
     Attributes:
         chosen: The checks to be played.
 
     Raises:
-        ValueError: There is no check with such an id.
+        ValueError: There is no check with such an id, or none is left.
     """
 
     def __init__(
@@ -69,16 +74,22 @@ class Runner(Generic[SceneT]):
         *,
         profile: str,
         only: Iterable[int] | None = None,
+        skip: Iterable[int] = (),
         quick: bool = False,
         tell: Tell | None = None,
     ) -> None:
         known = {check.id: check for check in checks}
-        wanted = sorted(known if only is None else set(only))
-        unknown = [id for id in wanted if id not in known]
+        skipped = set(skip)
+        asked = set(known if only is None else only)
+        unknown = sorted((asked | skipped) - known.keys())
         if unknown:
             raise ValueError(f"there is no check {unknown[0]}; the ids are {_ranges(known)}")
-        self._left_out = tuple(id for id in wanted if quick and known[id].waits and only is None)
+        wanted = sorted(asked - skipped)
+        self._left_out = tuple(id for id in wanted if quick and known[id].waits)
         self.chosen = [known[id] for id in wanted if id not in self._left_out]
+        if not self.chosen:
+            long = f": {_ranges(self._left_out)} must wait long, and quick leaves that out" if self._left_out else ""
+            raise ValueError(f"no check is left to run{long}")
         self._profile = profile
         self._tell = tell
         self._results: list[CheckResult] = []
@@ -92,6 +103,45 @@ class Runner(Generic[SceneT]):
         self._results.append(result)
         if self._tell is not None:
             self._tell(result)
+
+    async def judge_all(self, play: Play[SceneT], *, jobs: int, shares_hardware: bool, stretch: float = 1.0) -> None:
+        """Play the checks that were chosen, and keep their results.
+
+        First come those that do not disturb one another, beside one another, and then those that want to be alone. What
+        changes hardware that all instances share comes last, one by one, with nothing beside it.
+
+        Args:
+            play: Plays a check, and returns what was seen.
+            jobs: How many run beside one another; what only waits is not counted, unless it is 1.
+            shares_hardware: Whether all instances see the same hardware.
+            stretch: Factor on the seconds that checks wait.
+        """
+        last = [check for check in self.chosen if check.levers and shares_hardware]
+        # What takes devices away comes at the end.
+        last.sort(key=lambda check: ("vanish" in check.levers, "add" in check.levers))
+        alone = [check for check in self.chosen if check.alone and check not in last]
+        others = [check for check in self.chosen if check not in last and check not in alone]
+        waiting = [check for check in others if check.lasts and jobs > 1]
+        limiter = anyio.CapacityLimiter(jobs)
+
+        async def judge(check: Check[SceneT]) -> None:
+            await self.judge(check, partial(play, check), waits=stretch * check.waits)
+
+        async def judge_in_turn(check: Check[SceneT]) -> None:
+            async with limiter:
+                await judge(check)
+
+        async with anyio.create_task_group() as tasks:
+            for check in waiting:
+                tasks.start_soon(judge, check)
+            async with anyio.create_task_group() as in_turn:
+                for check in others:
+                    if check not in waiting:
+                        in_turn.start_soon(judge_in_turn, check)
+            for check in alone:
+                await judge(check)
+        for check in last:
+            await judge(check)
 
     async def judge(self, check: Check[SceneT], play: Callable[[], Awaitable[str]], *, waits: float) -> None:
         """Play a check and keep its result.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from kdp_testkit.conformance.checks import Check, Checks, joined
@@ -16,12 +17,12 @@ from kdp_testkit.conformance.verdicts import Failed, NotApplicable
 from kdp_testkit.protocol.wire import CallError
 
 
-def _listed(*ids: int, waits: float = 0.0) -> Checks[str]:
+def _listed(*ids: int, waits: float = 0.0, levers: Sequence[str] = ()) -> Checks[str]:
     """Return a list of checks whose scene is a text, and which saw that text."""
     checks: Checks[str] = Checks()
     for id in ids:
 
-        @checks.add(id, f"check {id}", expected="", rule="", cure="", waits=waits)
+        @checks.add(id, f"check {id}", expected="", rule="", cure="", waits=waits, levers=levers)
         async def _play(scene: str) -> str:
             return scene
 
@@ -46,12 +47,70 @@ def test_the_ids_are_those_of_the_contracts() -> None:
     assert [check.id for check in DRA_CHECKS] == sorted({check.id for check in DRA_CHECKS})
 
 
-def test_a_runner_leaves_out_what_waits_when_it_is_quick_unless_it_was_asked_for() -> None:
+def test_a_runner_leaves_out_what_waits_when_it_is_quick() -> None:
     checks = joined(_listed(1), _listed(2, waits=60.0))
     assert [check.id for check in Runner(checks, profile="k137").chosen] == [1, 2]
-    quick = Runner(checks, profile="k137", quick=True)
-    assert ([check.id for check in quick.chosen], quick.report().left_out) == ([1], (2,))
-    assert [check.id for check in Runner(checks, profile="k137", quick=True, only=[2]).chosen] == [2]
+    for only in (None, [1, 2]):
+        quick = Runner(checks, profile="k137", quick=True, only=only)
+        assert ([check.id for check in quick.chosen], quick.report().left_out) == ([1], (2,))
+
+
+def test_quick_and_a_check_that_waits_waited_20_minutes() -> None:
+    checks = joined(_listed(1), _listed(2, waits=1200.0))
+    with pytest.raises(ValueError, match=r"^no check is left to run: 2 must wait long, and quick leaves that out$"):
+        Runner(checks, profile="k137", quick=True, only=[2])
+
+
+def test_a_runner_leaves_out_what_is_to_be_skipped() -> None:
+    checks = joined(_listed(1, 2, 3))
+    assert [check.id for check in Runner(checks, profile="k137", skip=[2]).chosen] == [1, 3]
+    assert [check.id for check in Runner(checks, profile="k137", only=[2, 3], skip=[2]).chosen] == [3]
+    with pytest.raises(ValueError, match=r"^there is no check 7; the ids are 1 to 3$"):
+        Runner(checks, profile="k137", skip=[7])
+    with pytest.raises(ValueError, match=r"^no check is left to run$"):
+        Runner(checks, profile="k137", only=[2], skip=[2])
+
+
+async def _crowd(
+    *lists: Checks[str], jobs: int, shares_hardware: bool
+) -> tuple[Runner[str], dict[int, int], dict[int, set[int]]]:
+    """Play checks, each until nothing new begins; return how many began before each, and which ran beside it."""
+    runner = Runner(joined(*lists), profile="k137")
+    running: set[int] = set()
+    place: dict[int, int] = {}
+    beside: dict[int, set[int]] = {}
+
+    async def play(check: Check[str]) -> str:
+        place[check.id] = len(place)
+        running.add(check.id)
+        for id in running:
+            beside.setdefault(id, set()).update(running - {id})
+        began = -1
+        while began != len(place):
+            began = len(place)
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()
+        running.discard(check.id)
+        return ""
+
+    await runner.judge_all(play, jobs=jobs, shares_hardware=shares_hardware)
+    return runner, place, beside
+
+
+async def test_levers_of_shared_hardware_are_pulled_with_nothing_beside_them() -> None:
+    """Check 5 waits for five minutes without a change, and others made devices fail meanwhile."""
+    lists = (_listed(1, levers=["vanish"]), _listed(2, levers=["fail"]), _listed(3, 4), _listed(5, waits=300.0))
+    _, place, beside = await _crowd(*lists, jobs=4, shares_hardware=True)
+    assert beside == {1: set(), 2: set(), 3: {4, 5}, 4: {3, 5}, 5: {3, 4}}
+    assert sorted(place, key=place.__getitem__)[-2:] == [2, 1]
+    _, _, beside = await _crowd(*lists, jobs=4, shares_hardware=False)
+    assert {1, 2, 3, 4} <= beside[5]
+
+
+async def test_one_job_is_one_check_at_a_time() -> None:
+    _, place, beside = await _crowd(_listed(1, 2), _listed(3, waits=300.0), jobs=1, shares_hardware=False)
+    assert len(place) == 3
+    assert not any(beside.values())
 
 
 def test_an_unknown_check_is_refused_with_the_ids_that_there_are() -> None:

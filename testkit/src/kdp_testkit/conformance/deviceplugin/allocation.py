@@ -13,7 +13,6 @@ from ...protocol.wire import CallError
 from ..checks import KUBELET_SOCK, Checks
 from ..scene import ids, plural
 from ..verdicts import NotApplicable
-from .lists import failed_device
 from .replies import differences, missing_artefacts, named, problems_of, shown, without_order
 from .subject import SECRET, Staging
 
@@ -158,7 +157,8 @@ async def _unknown_id(case: Case) -> str:
     levers=("fail", "heal"),
 )
 async def _unhealthy_id(case: Case) -> str:
-    async with case.with_device() as (scene, device), failed_device(scene, device):
+    async with case.with_device() as (scene, device):
+        await scene.instance.fail(device)
         await scene.until_not_healthy(device, f"the list never showed that {device} failed")
         refused = await _refusal(scene, [device])
         scene.require(refused is not None, f"Allocate of the failed device {device} succeeded")

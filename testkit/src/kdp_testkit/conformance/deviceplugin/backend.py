@@ -30,7 +30,7 @@ from kdp.supervision.supervisor import Deadlines
 
 from ..hooks import after, before, called, derive
 from ..in_process import Control, InProcess
-from ..instance import Instance, Levers
+from ..instance import Instance, Levers, SharedLevers
 from .subject import SECRET, Staging, Subject
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class _Control(Control):
     resource: str
     added: list[str] = attrs.field(factory=list[str])
     grown: int = 0
+    units: dict[str, str] = attrs.field(factory=dict[str, str])
     entered: int = 0
     cancelled: int = 0
     released: threading.Event = attrs.field(factory=threading.Event)
@@ -87,6 +88,7 @@ class _Control(Control):
             devices += [
                 attrs.evolve(_copy(mine[0], f"second-{i}"), resource=f"{self.resource[:50]}-second") for i in range(2)
             ]
+        self.units = {device.id: device.unit for device in mine}
         return [device for device in devices if device.id not in self.hidden]
 
 
@@ -165,7 +167,7 @@ def _prepare(vendors: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 class _Instance(InProcess):
     log_level = logging.INFO
 
-    def __init__(self, manager: PluginManager, control: _Control, levers: Levers, directory: Path) -> None:
+    def __init__(self, manager: PluginManager, control: _Control, levers: SharedLevers, directory: Path) -> None:
         super().__init__(levers, control)
         self.manager = manager
         self.control = control
@@ -222,6 +224,11 @@ class _Instance(InProcess):
             (await self.reporter()).rescan()
 
     @override
+    def mates(self, device: str) -> set[str]:
+        units = self.control.units
+        return {other for other, unit in units.items() if unit == units.get(device) and other != device}
+
+    @override
     async def grow(self, count: int) -> None:
         self.control.grown = count
         (await self.reporter()).rescan()
@@ -262,16 +269,16 @@ class BackendSubject(Subject):
         host_root: str | os.PathLike[str] = "/",
     ) -> None:
         self._make = make
-        self._levers = levers or Levers()
+        self._levers = SharedLevers(levers)
         self._route: Route = registration
         self._host = Host(host_root) if os.fspath(host_root) != "/" else None  # then as the backend was made
         self.node_root = os.fspath(host_root)
         self._resource: str | None = None
-        self.shares_hardware = self._levers != Levers()
+        self.shares_hardware = self._levers.levers != Levers()
 
+    @override
     def tell(self, resource: str) -> None:
-        """Say which resource the checks use, as soon as it is known."""
-        self._resource = resource
+        self._resource = self._levers.resource = resource
 
     @override
     def start(

@@ -40,6 +40,10 @@ class CommandSubject(Subject):
         self.seen_at = os.fspath(KUBELET) if mount else None
 
     @override
+    def tell(self, resource: str) -> None:
+        self._program.levers.resource = resource
+
+    @override
     def start(
         self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]
     ) -> AbstractAsyncContextManager[Instance]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,8 +17,6 @@ from ..verdicts import NotApplicable
 from .subject import Staging
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from ...protocol.wire import ListedDevice, PluginStream
     from .scene import Case, PluginScene
 
@@ -28,31 +25,46 @@ CHECKS: Checks[Case] = Checks()
 _MIB = 1024 * 1024
 
 
-@asynccontextmanager
-async def failed_device(scene: PluginScene, device: str) -> AsyncGenerator[None]:
-    """Make a device fail, and heal it at the end: others may share the hardware."""
+def _strangers(scene: PluginScene, device: str, changed: set[str], others: set[str]) -> set[str]:
+    """Return those of the devices that changed with one of them although they are not of its unit.
+
+    Of a program nobody knows which devices are of one unit: only if all others change with it are they strangers.
+    """
+    mates = scene.instance.mates(device)
+    if mates is not None:
+        return changed - mates
+    return changed if changed == others else set()
+
+
+async def _units(scene: PluginScene, most: int) -> list[str]:
+    """Return healthy devices of which none fails with another; so many or fewer, and at least one.
+
+    Raises:
+        NotApplicable: There is none.
+    """
+    chosen: list[str] = []
+    covered: set[str] = set()
+    for device in scene.at_most(len(scene.healthy)):
+        if device in covered:
+            continue
+        chosen.append(device)
+        if len(chosen) == most:
+            break
+        mates = scene.instance.mates(device)
+        covered |= await _failing_with(scene, device) if mates is None else mates
+    return chosen
+
+
+async def _failing_with(scene: PluginScene, device: str) -> set[str]:
+    """Make a device fail and heal it, and return those that became Unhealthy with it."""
+    before = set(scene.healthy)
     await scene.instance.fail(device)
-    try:
-        yield
-    finally:
-        if scene.instance.ending is None:
-            with anyio.CancelScope(shield=True):
-                await scene.instance.heal(device)
-
-
-@asynccontextmanager
-async def vanished_device(scene: PluginScene, device: str) -> AsyncGenerator[None]:
-    """Take a device away, and bring it back at the end where there is a lever for that."""
-    await scene.instance.vanish(device)
-    try:
-        yield
-    finally:
-        if scene.instance.ending is None and scene.case.subject.shares_hardware:
-            with anyio.CancelScope(shield=True):
-                try:
-                    await scene.instance.add(device)
-                except NotApplicable:
-                    scene.check_alive()
+    await scene.until_not_healthy(device, f"{device} did not become Unhealthy")
+    failing = before - set(scene.healthy)
+    await scene.instance.heal(device)
+    limit = scene.case.limit(1.0)
+    await scene.until(lambda: before <= set(scene.healthy), limit, f"{device} did not become Healthy again")
+    return failing
 
 
 @CHECKS.add(
@@ -74,7 +86,7 @@ async def _idle(case: Case) -> str:
 @CHECKS.add(
     6,
     "a device that fails is listed Unhealthy",
-    expected="one full list with that device Unhealthy, the others as they were",
+    expected="one full list with that device Unhealthy, and others only if they are of its unit",
     rule="section 5: the next full list carries health; section 9: a pod's status shows a fault only through it",
     cure="watch the hardware, and send the whole list with the failed device's health 'Unhealthy'",
     levers=("fail", "heal"),
@@ -83,18 +95,20 @@ async def _device_fails(case: Case) -> str:
     async with case.with_device() as (scene, device):
         before, known = scene.listed, len(scene.lists)
         began = time.monotonic()
-        async with failed_device(scene, device):
-            await scene.until_listed(device, "Unhealthy", f"{device} did not become Unhealthy")
-            took = scene.lists[-1].time - began
-            others = {name: held for name, held in scene.listed.items() if name != device}
-            scene.require(
-                others == {name: held for name, held in before.items() if name != device},
-                f"with {device} other devices changed too: {ids(before)} became {ids(scene.listed)}",
-            )
-            scene.require(scene.streams_opened == 1, "the stream was opened anew")
-            sent = len(scene.lists) - known
-            scene.require(sent == 1, f"{plural(sent, 'list')} came for one change")
-    return f"{device} Unhealthy in one list after {took * 1000:.1f} ms, {plural(len(others), 'other device')} unchanged"
+        await scene.instance.fail(device)
+        await scene.until_listed(device, "Unhealthy", f"{device} did not become Unhealthy")
+        took = scene.lists[-1].time - began
+        others = before.keys() - {device}
+        scene.require(before.keys() == scene.listed.keys(), f"devices came or went with the fault of {device}")
+        changed = {name for name in others if scene.listed[name] != before[name]}
+        strangers = _strangers(scene, device, changed, others)
+        scene.require(not strangers, f"with {device} other devices changed too: {ids(strangers)}")
+        scene.require(scene.streams_opened == 1, "the stream was opened anew")
+        sent = len(scene.lists) - known
+        scene.require(sent == 1, f"{plural(sent, 'list')} came for one change")
+    rest = f"{plural(len(others - changed), 'other device')} unchanged"
+    together = f", with it {ids(changed)}" if changed else ""
+    return f"{device} Unhealthy in one list after {took * 1000:.1f} ms{together}, {rest}"
 
 
 @CHECKS.add(
@@ -108,13 +122,13 @@ async def _device_fails(case: Case) -> str:
 async def _device_recovers(case: Case) -> str:
     async with case.with_device() as (scene, device):
         before = scene.listed
-        async with failed_device(scene, device):
-            await scene.until_not_healthy(device, f"{device} did not become Unhealthy")
-            began = time.monotonic()
-            await scene.instance.heal(device)
-            await scene.until_listed(device, "Healthy", f"{device} did not become Healthy again")
-            took = scene.lists[-1].time - began
-            scene.require(scene.listed == before, "the list differs from the one before the fault")
+        await scene.instance.fail(device)
+        await scene.until_not_healthy(device, f"{device} did not become Unhealthy")
+        began = time.monotonic()
+        await scene.instance.heal(device)
+        await scene.until_listed(device, "Healthy", f"{device} did not become Healthy again")
+        took = scene.lists[-1].time - began
+        scene.require(scene.listed == before, "the list differs from the one before the fault")
     return f"{device} Healthy again after {took * 1000:.1f} ms"
 
 
@@ -134,7 +148,7 @@ async def _device_recovers(case: Case) -> str:
 )
 async def _burst(case: Case) -> str:
     async with case.connected() as scene:
-        devices = scene.some(min(4, max(1, len(scene.healthy))))
+        devices = await _units(scene, 4)
         known = len(scene.lists)
         began = time.monotonic()
         flips, failed = 0, set[str]()
@@ -148,15 +162,11 @@ async def _burst(case: Case) -> str:
         await scene.elapse(began + 1.0 - time.monotonic())
         within = [e for e in scene.lists[known:] if e.time <= began + 1.0]
         truth = {device: "Unhealthy" if device in failed else "Healthy" for device in devices}
-        try:
-            await scene.until(
-                lambda: all(scene.health_of(device) == health for device, health in truth.items()),
-                case.limit(1.0),
-                f"after {flips} changes the last list was wrong",
-            )
-        finally:
-            for device in failed:
-                await scene.instance.heal(device)
+        await scene.until(
+            lambda: all(scene.health_of(device) == health for device, health in truth.items()),
+            case.limit(1.0),
+            f"after {flips} changes the last list was wrong",
+        )
         scene.require(
             within,
             f"{flips} changes, and no list within a second: the plugin polls its hardware too seldom to see them",
@@ -178,12 +188,11 @@ async def _burst(case: Case) -> str:
 async def _device_vanishes(case: Case) -> str:
     async with case.with_device() as (scene, device):
         others = scene.listed.keys() - {device}
-        async with vanished_device(scene, device):
-            await scene.until_not_healthy(device, f"{device} is still listed Healthy")
-            scene.require(
-                others <= scene.listed.keys(), f"with {device} others vanished: {ids(others - scene.listed.keys())}"
-            )
-            how = "is no longer listed" if scene.health_of(device) is None else "is listed Unhealthy"
+        await scene.instance.vanish(device)
+        await scene.until_not_healthy(device, f"{device} is still listed Healthy")
+        strangers = _strangers(scene, device, others - scene.listed.keys(), others)
+        scene.require(not strangers, f"with {device} others vanished: {ids(strangers)}")
+        how = "is no longer listed" if scene.health_of(device) is None else "is listed Unhealthy"
     return f"{device} {how}"
 
 
@@ -202,16 +211,16 @@ async def _held_device_vanishes(case: Case) -> str:
         scene.some(1)
         pod = await scene.kubelet.admit(Pod.asking({scene.resource: 1}))
         [device] = pod.devices(scene.resource)
-        async with vanished_device(scene, device):
-            await scene.until_not_healthy(device, f"{device} is still listed Healthy")
-            if scene.health_of(device) is None and case.subject.has_process:
-                raise NotApplicable(
-                    f"{device} left the list; the program may have asked the pod-resources API, which the simulated "
-                    "kubelet does not serve yet"
-                )
-            scene.require(scene.health_of(device) == "Unhealthy", f"{device} left the list although a pod holds it")
-            await scene.elapse(case.span(1.0))
-            scene.require(scene.health_of(device) == "Unhealthy", f"{device} left the list although a pod holds it")
+        await scene.instance.vanish(device)
+        await scene.until_not_healthy(device, f"{device} is still listed Healthy")
+        if scene.health_of(device) is None and case.subject.has_process:
+            raise NotApplicable(
+                f"{device} left the list; the program may have asked the pod-resources API, which the simulated "
+                "kubelet does not serve yet"
+            )
+        scene.require(scene.health_of(device) == "Unhealthy", f"{device} left the list although a pod holds it")
+        await scene.elapse(case.span(1.0))
+        scene.require(scene.health_of(device) == "Unhealthy", f"{device} left the list although a pod holds it")
     return f"{device}, held by a pod, is listed Unhealthy"
 
 
@@ -253,13 +262,13 @@ async def _two_streams(case: Case) -> str:
             limit = case.limit(1.0)
             first = await _next(scene, stream, limit, "the second stream got no list")
             scene.require({d.id for d in first} == set(scene.listed), "the second stream's first list is not complete")
-            async with failed_device(scene, device):
-                await scene.until_listed(device, "Unhealthy", f"the first stream did not report {device}")
-                news = await _next(scene, stream, limit, f"the second stream did not report {device}")
-                scene.require(
-                    {d.id: d.health for d in news}.get(device) == "Unhealthy",
-                    f"the second stream's list does not say that {device} is Unhealthy",
-                )
+            await scene.instance.fail(device)
+            await scene.until_listed(device, "Unhealthy", f"the first stream did not report {device}")
+            news = await _next(scene, stream, limit, f"the second stream did not report {device}")
+            scene.require(
+                {d.id: d.health for d in news}.get(device) == "Unhealthy",
+                f"the second stream's list does not say that {device} is Unhealthy",
+            )
         finally:
             stream.cancel()
     return f"both streams reported {plural(len(first), 'device')}, and the fault of {device}"
@@ -302,19 +311,16 @@ async def _slow_reader(case: Case) -> str:
         await scene.instance.fail(device)
         grown = scene.instance.usage().rss - before.rss
         scene.kubelet.resume_reading(scene.resource)
-        try:
-            await scene.until(
-                lambda: scene.health_of(device) == "Unhealthy" and len(scene.lists) > known,
-                case.limit(1.0),
-                "the newest state did not arrive after the kubelet read again",
-            )
-            queued = -1
-            until = time.monotonic() + 10
-            while queued != len(scene.lists) and time.monotonic() < until:  # what else lies behind it
-                queued = len(scene.lists)
-                await scene.elapse(1.0)
-        finally:
-            await scene.instance.heal(device)
+        await scene.until(
+            lambda: scene.health_of(device) == "Unhealthy" and len(scene.lists) > known,
+            case.limit(1.0),
+            "the newest state did not arrive after the kubelet read again",
+        )
+        queued = -1
+        until = time.monotonic() + 10
+        while queued != len(scene.lists) and time.monotonic() < until:  # what else lies behind it
+            queued = len(scene.lists)
+            await scene.elapse(1.0)
         came = len(scene.lists) - known
         scene.require(
             came <= max(50, changes // 4),

@@ -49,8 +49,11 @@ async def run_checks(
     subject: Subject,
     *,
     profile: str = DEFAULT_PROFILE,
+    resource: str | None = None,
     only: Iterable[int] | None = None,
+    skip: Iterable[int] = (),
     quick: bool = False,
+    jobs: int | None = None,
     cdi_dirs: Sequence[str | os.PathLike[str]] = ("/etc/cdi", "/var/run/cdi"),
     patience: float = 1.0,
     scale: float = 1.0,
@@ -63,8 +66,11 @@ async def run_checks(
     Args:
         subject: The plugin.
         profile: Which kubelet.
+        resource: Which of the plugin's resources is judged; default: the one with most healthy devices.
         only: Ids; default: all.
+        skip: Ids that are left out.
         quick: Leave out those that must wait long.
+        jobs: How many checks run beside one another; default: as many as the subject bears.
         cdi_dirs: Where the plugin's CDI specs are.
         patience: Factor on every verdict's limit; for the kit's own tests.
         scale: Factor on the times that scenarios name; for the kit's own tests.
@@ -73,10 +79,10 @@ async def run_checks(
         kubelet: Makes the kubelets that the checks need; default: simulated ones.
 
     Raises:
-        ValueError: There is no such profile or no check with such an id.
+        ValueError: There is no such profile, resource, or check, or no check is left to run.
     """
     name = profile_named(profile).name
-    runner = Runner(CHECKS, profile=name, only=only, quick=quick, tell=tell)
+    runner = Runner(CHECKS, profile=name, only=only, skip=skip, quick=quick, tell=tell)
     case = Case(
         subject=subject,
         facts=Facts(resource="", resources=(), healthy=(), devices=0, options=PluginOptions(), route="kubelet"),
@@ -87,44 +93,23 @@ async def run_checks(
         kubelet=kubelet,
     )
     try:
-        facts = await _meet(case, meeting)
+        facts = await _meet(case, meeting, resource)
     except (Failed, NotApplicable) as stranger:
         _judge_stranger(runner, str(stranger))
         return runner.report()
-    if isinstance(subject, BackendSubject):
-        subject.tell(facts.resource)
-    await _run_all(runner, attrs.evolve(case, facts=facts))
+    if resource not in (None, *facts.resources):
+        raise ValueError(f"the plugin has no resource {resource!r}; it serves {', '.join(facts.resources)}")
+    subject.tell(facts.resource)
+    await runner.judge_all(
+        partial(_play, attrs.evolve(case, facts=facts)),
+        jobs=jobs or subject.width,
+        shares_hardware=subject.shares_hardware,
+        stretch=3 * scale,
+    )
     return runner.report()
 
 
-async def _run_all(runner: Runner[Case], case: Case) -> None:
-    """Run checks that do not disturb one another at the same time, the others one by one at the end."""
-    subject = case.subject
-    alone = [check for check in runner.chosen if check.alone or (check.levers and subject.shares_hardware)]
-    # What takes devices away comes last.
-    alone.sort(key=lambda check: ("vanish" in check.levers, "add" in check.levers, bool(check.levers)))
-    waiting = [check for check in runner.chosen if check.lasts and check not in alone]
-    together = [check for check in runner.chosen if check not in alone and check not in waiting]
-    limiter = anyio.CapacityLimiter(subject.width)
-
-    async def run(check: Check[Case]) -> None:
-        await runner.judge(check, partial(_play, check, case), waits=3 * case.span(check.waits))
-
-    async def run_in_turn(check: Check[Case]) -> None:
-        async with limiter:
-            await run(check)
-
-    async with anyio.create_task_group() as tasks:
-        for check in waiting:
-            tasks.start_soon(run, check)
-        async with anyio.create_task_group() as others:
-            for check in together:
-                others.start_soon(run_in_turn, check)
-        for check in alone:
-            await run(check)
-
-
-async def _play(check: Check[Case], case: Case) -> str:
+async def _play(case: Case, check: Check[Case]) -> str:
     if case.facts.route not in check.routes:
         raise NotApplicable(
             "the plugin is found by the plugin watcher and never calls Register"
@@ -140,8 +125,11 @@ async def check_backend(
     levers: Levers | None = None,
     profile: str = DEFAULT_PROFILE,
     registration: Route = "kubelet",
+    resource: str | None = None,
     only: Iterable[int] | None = None,
+    skip: Iterable[int] = (),
     quick: bool = False,
+    jobs: int | None = None,
     host_root: str | os.PathLike[str] = "/",
     cdi_dirs: Sequence[str | os.PathLike[str]] = ("/etc/cdi", "/var/run/cdi"),
 ) -> ConformanceReport:
@@ -158,16 +146,28 @@ async def check_backend(
             the backend's hooks return: then kdp and the backend's edits are judged, but not how it notices a fault.
         profile: Which kubelet.
         registration: By kubelet.sock, or through the plugin watcher.
+        resource: Which of the backend's resources is judged; default: the one with most healthy devices.
         only: Ids of checks; default: all.
+        skip: Ids of checks that are left out.
         quick: Leave out the checks that must wait long.
+        jobs: How many checks run beside one another; default: 8.
         host_root: Where the node's root directory is, for backends that read it.
         cdi_dirs: Where the backend's CDI specs are.
 
     Raises:
-        ValueError: There is no such profile or no check with such an id.
+        ValueError: There is no such profile, resource, or check, or no check is left to run.
     """
     subject = BackendSubject(make, levers=levers, registration=registration, host_root=host_root)
-    return await run_checks(subject, profile=profile, only=only, quick=quick, cdi_dirs=cdi_dirs)
+    return await run_checks(
+        subject,
+        profile=profile,
+        resource=resource,
+        only=only,
+        skip=skip,
+        quick=quick,
+        jobs=jobs,
+        cdi_dirs=cdi_dirs,
+    )
 
 
 def _judge_stranger(runner: Runner[Case], saw: str) -> None:
@@ -181,7 +181,7 @@ def _judge_stranger(runner: Runner[Case], saw: str) -> None:
         runner.take(CheckResult(check=check, status="not_applicable", saw=reason))
 
 
-async def _meet(case: Case, seconds: float) -> Facts:
+async def _meet(case: Case, seconds: float, resource: str | None) -> Facts:
     facts: Facts | None = None
     try:
         async with case.node() as scene:
@@ -201,7 +201,8 @@ async def _meet(case: Case, seconds: float) -> Facts:
             }
             if not healthy:
                 raise scene.failed("the plugin's stream ended at once, and none was open after that")
-            best = max(healthy, key=lambda name: (len(healthy[name]), name))
+            most = max(healthy, key=lambda name: (len(healthy[name]), name))
+            best = resource if resource in healthy else most
             routes: dict[bool, Route] = {True: "kubelet", False: "watcher"}
             facts = Facts(
                 resource=best,

@@ -72,6 +72,9 @@ class Subject(abc.ABC):
     seen_at: str | None = None
     node_root: str = "/"
 
+    def tell(self, resource: str) -> None:  # noqa: B027 - only levers and the kit's own hooks ask
+        """Say which resource is judged, as soon as it is known."""
+
     @abc.abstractmethod
     def start(
         self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]

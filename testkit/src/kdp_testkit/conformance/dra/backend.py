@@ -20,7 +20,7 @@ from kdp.model.devices import Device
 
 from ..hooks import after, before, derive
 from ..in_process import Control, InProcess
-from ..instance import Instance, Levers
+from ..instance import Instance, Levers, SharedLevers
 from ..verdicts import NotApplicable
 from .subject import DraNode, DraSubject
 
@@ -79,7 +79,7 @@ class _Hardware(Control):
 
 
 class _Instance(InProcess):
-    def __init__(self, driver: DraDriver, node: DraNode, levers: Levers, hardware: _Hardware) -> None:
+    def __init__(self, driver: DraDriver, node: DraNode, levers: SharedLevers, hardware: _Hardware) -> None:
         super().__init__(levers, hardware)
         self._driver = driver
         self._node = node
@@ -108,11 +108,14 @@ class _Instance(InProcess):
 
     @override
     async def vanish(self, device: str) -> None:
-        self._hardware.hidden.add(device)
-        self._driver.rescan()
+        if not await self.pulled("vanish", device):
+            self._hardware.hidden.add(device)
+            self._driver.rescan()
 
     @override
     async def add(self, device: str = "") -> None:
+        if await self.pulled("add", device):
+            return
         if not device:
             raise NotApplicable("the kit cannot make another device of this backend's")
         self._hardware.hidden.discard(device)
@@ -139,7 +142,7 @@ class DraBackendSubject(DraSubject):
 
     Args:
         make: Makes a fresh backend.
-        levers: How the hardware is made to fail and to heal.
+        levers: The hardware's; default: the kit's own, around the backend's hooks.
         previous: The version before it.
         settings: More for `DraDriver`.
     """
@@ -157,7 +160,8 @@ class DraBackendSubject(DraSubject):
     ) -> None:
         self.previous = previous
         self._make = make
-        self._levers = levers or Levers()
+        self._levers = SharedLevers(levers)
+        self.shares_hardware = self._levers.levers != Levers()
         self._settings = settings
 
     @override

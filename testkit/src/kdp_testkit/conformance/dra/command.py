@@ -31,6 +31,8 @@ class DraCommandSubject(DraSubject):
         extended: The extended resource that a device plugin for these devices would have; "": it is not known.
     """
 
+    shares_hardware = True
+
     def __init__(
         self,
         command: Sequence[str],

@@ -53,6 +53,7 @@ async def _invalid(scene: DraScene) -> str:
     expected="a reason of 1800 bytes is cut to at most 1024 bytes, at the end of a character",
     rule="the kubelet cuts at 1024 bytes, also in the middle of a character",
     cure="cut the message yourself, at the end of a character",
+    levers=("fail", "heal"),
 )
 async def _long_message(scene: DraScene) -> str:
     [device] = await scene.some()

@@ -40,6 +40,7 @@ async def _settled(scene: DraScene, devices: list[Any], otherwise: str) -> float
     expected="when all devices vanish the pool is complete and empty, and not gone",
     rule="an empty pool shows a running driver without devices; a missing pool shows nothing",
     cure="publish one slice without devices, with resourceSliceCount 1",
+    levers=("vanish", "add"),
 )
 async def _empty(scene: DraScene) -> str:
     before = await _names(scene)
@@ -102,6 +103,7 @@ async def _new_node(scene: DraScene) -> str:
     ),
     rule="a server with a gate off silently removes the gate's fields",
     cure="compare what you sent with what was stored, name the gate, and publish no device that needed the field",
+    levers=("fail", "heal"),
 )
 async def _dropped(scene: DraScene) -> str:
     api = scene.server.api
@@ -139,6 +141,7 @@ async def _dropped(scene: DraScene) -> str:
     expected="about one write a second while it flips, and the correct state at the end",
     rule="thousands of nodes share one API server",
     cure="collect changes for a second, then write the newest state",
+    levers=("fail", "heal"),
 )
 async def _flips(scene: DraScene) -> str:
     before = await scene.devices()

@@ -205,6 +205,7 @@ async def _without(scene: DraScene) -> str:
     expected="the pod's status says Unhealthy, the device has a taint, and both go with its recovery",
     rule="the kubelet evicts no pod; the driver must keep pods away from a device",
     cure="send the change at once, and publish the device with a taint while it lasts",
+    levers=("fail", "heal"),
 )
 async def _unhealthy(scene: DraScene) -> str:
     await scene.reported()
@@ -240,6 +241,7 @@ async def _unhealthy(scene: DraScene) -> str:
     expected="exactly one PUT, and the pool's generation stays",
     rule="a change within one slice needs no new generation",
     cure="write only the slice whose devices changed",
+    levers=("fail", "heal"),
 )
 async def _one_write(scene: DraScene) -> str:
     if "DRADeviceTaints" not in scene.server.api.profile.gates:

@@ -48,11 +48,13 @@ class DraSubject(abc.ABC):
     Attributes:
         previous: The version before it, of which claims may still be prepared; None: there is none.
         can_reboot: Whether it takes ``DraNode.boot_id`` for the node's boot.
+        shares_hardware: Whether all instances see the same hardware, so that only one check at a time may change it.
         takes_grace: Whether it takes ``DraNode.grace`` for how long a claim must be gone.
     """
 
     previous: DraSubject | None = None
     can_reboot: bool = False
+    shares_hardware: bool = False
     takes_grace: bool = False
 
     @abc.abstractmethod
