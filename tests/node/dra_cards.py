@@ -37,8 +37,8 @@ class Cards(kdp.DeviceBackend):
     def discover(self) -> Iterable[kdp.Device]:
         half = {"card": {"memory": kdp.Quantity("20Gi")}}
         yield self._device("whole0", consumes={"card": {"memory": kdp.Quantity("40Gi")}})
-        yield self._device("half0", consumes=half)
-        yield self._device("half1", consumes=half)
+        yield self._device("half0", consumes=half, resource="example.com/half")
+        yield self._device("half1", consumes=half, resource="example.com/half")
         policy = kdp.RequestPolicy(default=1, min=1, step=1)
         yield self._device("link0", capacity={"bandwidth": 10}, shareable={"bandwidth": policy})
         binding = kdp.BindingConditions(conditions=["example.com/attached"], failure_conditions=["example.com/failed"])

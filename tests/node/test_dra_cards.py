@@ -12,6 +12,8 @@ from typing import Any
 import attrs
 import pytest
 
+from kdp.manifests import cluster as manifests
+
 from .conftest import Namespace
 from .deploy import DEVICES, Nodes, device_class
 from .nodekit import Cluster
@@ -136,6 +138,22 @@ async def test_admin_access_has_a_busy_device_and_disturbs_nobody(driver: Driver
     await driver.cluster.until(lambda: ("released", "admin", *fans) in driver.calls("admin"), "it is released")
     assert driver.calls("owner") == [("allocate", "owner", *fans)]
     assert await driver.has_spec("owner")
+
+
+async def test_a_pod_that_asks_for_a_card_gets_no_half(driver: Driver) -> None:
+    """The one DeviceClass that was written selected the driver only."""
+    written = manifests.Cluster(driver=DRIVER, resource="example.com/card", others=("example.com/half",))
+    documents = manifests.cluster_objects("cards", written, driver.namespace)
+    await driver.cluster.apply(*(each for each in documents if each["kind"] == "DeviceClass"))
+
+    def of_class(name: str, **more: object) -> Object:
+        return {"devices": {"requests": [{"name": "c", "exactly": {"deviceClassName": name, **more}}]}}
+
+    assert await driver.run("halves", of_class("half.example.com", allocationMode="All")) == ["half0", "half1"]
+    await driver.delete("halves")
+    await driver.start("half", of_class("card.example.com", selectors=is_kind("half")))
+    await driver.until_left_out("half")
+    assert await driver.run("fan", of_class("card.example.com", selectors=is_kind("fan"))) == ["fan0"]
 
 
 async def test_a_prioritized_list_takes_what_the_counters_leave(driver: Driver) -> None:

@@ -37,6 +37,7 @@ def test_claims_select_by_the_names_of_nvidias_own_driver(make: Make) -> None:
     told = whole["attributes"]
     assert {name: told[name] for name in told if name not in ("product", "memory", "family", "compute", "bus")} == {
         "type": {"string": "gpu"},
+        "resource": {"string": "nvidia.com/gpu"},
         "uuid": {"string": GPU(0)},
         "productName": {"string": "NVIDIA H200"},
         "brand": {"string": "Nvidia"},

@@ -14,7 +14,7 @@ from ..model.devices import Version
 from ..model.quantities import Quantity
 from .failures import Failure, warn
 from .invocation import Invocation
-from .looking import discovered
+from .looking import discovered, listed
 from .options import backend_options, format_option, refusing, setting_options
 from .streams import console, document, table
 
@@ -57,7 +57,7 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, form
         warn("a plugin serves these devices, and this is another look at the hardware; kdp status asks the plugin")
 
     try:
-        found = dict(discovered(backend, plan))
+        found = listed(discovered(backend, plan))
         # A snapshot is of another node.
         socket = plan.settings.paths.pod_resources_socket if plan.settings.snapshot is None else None
         holders = anyio.run(_holders, socket) if socket is not None and socket.is_socket() else None

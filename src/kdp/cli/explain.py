@@ -10,7 +10,7 @@ import click
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from .failures import Failure, Refusal
 from .invocation import Invocation
-from .looking import looked
+from .looking import listed, looked
 from .options import backend_options, format_option, refusing, setting_options
 from .streams import console, document, table
 
@@ -79,7 +79,7 @@ def command(
     except KdpError as error:
         raise Failure(sentence(error)) from None
     with refusing():
-        devices = _available(_of_resource(found, resource), available)
+        devices = _available(_of_resource(listed(found), resource), available)
         choice = explain(policy, devices, size, must_include=must_include or (), topology=topology)
     if format == "json":
         click.echo(json.dumps(_as_json(choice), indent=2), file=out)

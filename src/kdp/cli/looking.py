@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from ..daemon.places import warn_of_missing_places
 from ..daemon.sources import warn_of_slips
 from ..errors import HookFailedError, InvalidValueError, in_one_line, sentence
 from .streams import shown
@@ -34,6 +35,12 @@ def discovered(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device,
     return looked(discover_once, backend, plan)
 
 
+def listed(found: Mapping[str, tuple[Device, ...]]) -> dict[str, tuple[Device, ...]]:
+    """Return the devices that a device plugin lists, by resource: no partition that is still to be made."""
+    kept = {name: tuple(device for device in devices if device.exists) for name, devices in found.items()}
+    return {name: devices for name, devices in kept.items() if devices or not found[name]}
+
+
 def looked(look: Callable[..., Awaitable[_T]], backend: DeviceBackend, plan: Plan) -> _T:
     """Return what a function of `kdp.supervision.discover` finds.
 
@@ -44,6 +51,7 @@ def looked(look: Callable[..., Awaitable[_T]], backend: DeviceBackend, plan: Pla
 
     assert plan.host is not None  # an invocation's plan has one
     warn_of_slips(os.environ)
+    warn_of_missing_places(plan.settings)
     cause: BaseException | None = None
     with _logged_failures() as logged:
         try:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from ..daemon.plan import Plan
     from ..manifests.deployment import Probing
+    from ..model.devices import Device
 
 _PASSED_ON: Final = tuple(name for name, setting in SETTINGS.items() if not setting.of_place)
 
@@ -250,12 +251,12 @@ def _deployment(
     plan = invocation.plan()
     (backend,) = plan.backends
     reads_labels = config_label is not None
-    cluster = _cluster(
-        backend, plan, in_container=in_container, extended_resource=extended_resource, reads_labels=reads_labels
-    )
-    needs, nodes = needs_of(backend), _nodes(backend, plan)
+    _check_cluster(backend, plan, in_container=in_container, extended_resource=extended_resource)
+    needs, found = needs_of(backend), _found(backend, plan)
+    cluster = _cluster(backend, plan, found or {}, extended_resource=extended_resource, reads_labels=reads_labels)
     is_controller = cluster is not None and cluster.is_controller  # whose devices are not this machine's
-    if not is_controller and (nodes is None or not (nodes or is_overridden(backend, "needs"))):
+    nodes = [] if found is None or is_controller else _nodes(found, plan.host)
+    if not is_controller and (found is None or not (nodes or is_overridden(backend, "needs"))):
         needs = _with_all_of_it(needs, backend, takes_host=invocation.takes_host)
     options = _options(flags)
     named = [config] if kind != "helm" else []  # where it becomes values
@@ -286,7 +287,8 @@ def _deployment(
         options=options,
         parameters=parameters,
         needs=needs,
-        nodes=() if is_controller else nodes or (),  # they are where the devices are used
+        nodes=nodes,
+        directories=_directories(invocation),
         takes_host=invocation.takes_host,
         in_container=in_container,
         probing=probing,
@@ -317,25 +319,24 @@ def _account(plan: Plan, *, in_container: bool, reads_labels: bool) -> Account |
     )
 
 
-def _cluster(
-    backend: DeviceBackend, plan: Plan, *, in_container: bool, extended_resource: bool, reads_labels: bool
-) -> Cluster | None:
-    """Return what a DRA driver is in the cluster; None: it is to be a device plugin."""
-    from ..dra.names import driver_name
+def _check_cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, extended_resource: bool) -> None:
+    """Refuse what a plugin or driver cannot be in the cluster.
 
+    Raises:
+        ConfigurationError: It cannot be that.
+    """
     label = type(backend).__name__
     if plan.settings.mode == "device-plugin":
         if extended_resource:
             raise ConfigurationError(
                 "--extended-resource: a device plugin's resource is one already; leave it out, or say --mode dra"
             )
-        return None
+        return
     if not in_container:
         raise ConfigurationError(
             "--format systemd: a DRA driver is known to the API server by its pod's account; expected yaml or kustomize"
         )
-    driver = plan.settings.driver_name
-    if driver is None and backend.resource is None:
+    if plan.settings.driver_name is None and backend.resource is None:
         raise ConfigurationError(
             f"{label}.resource is None, so the driver has no name; give one as --driver-name widget.example.com"
         )
@@ -348,9 +349,26 @@ def _cluster(
         raise ConfigurationError(
             f"--extended-resource: {label}.resource is None, so there is no name that pods could ask for; leave it out"
         )
+
+
+def _cluster(
+    backend: DeviceBackend,
+    plan: Plan,
+    found: Mapping[str, tuple[Device, ...]],
+    *,
+    extended_resource: bool,
+    reads_labels: bool,
+) -> Cluster | None:
+    """Return what a DRA driver is in the cluster; None: it is to be a device plugin."""
+    from ..dra.names import driver_name
+
+    if plan.settings.mode == "device-plugin":
+        return None
     return Cluster(
-        driver=driver or driver_name(backend.resource or ""),
-        extended_resource=backend.resource if extended_resource else None,
+        driver=plan.settings.driver_name or driver_name(backend.resource or ""),
+        resource=backend.resource,
+        others=tuple(sorted({*backend.resources, *found} - {backend.resource})),
+        has_extended_resources=extended_resource,
         writes_status=plan.settings.device_status == "on",
         pool=plan.settings.pool,
         is_controller=plan.settings.mode == "dra-controller",
@@ -358,14 +376,20 @@ def _cluster(
     )
 
 
-def _nodes(backend: DeviceBackend, plan: Plan) -> list[str] | None:
-    """Return the device nodes of what is discovered here; None: the discovery failed."""
+def _found(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device, ...]] | None:
+    """Return what is discovered here, by resource; None: the discovery failed."""
     try:
-        found = discovered(backend, plan)
+        return discovered(backend, plan)
     except KdpError as error:
         warn(f"{sentence(error)}; what its devices need is not known")
         return None
-    return sorted({n.host_path for held in found.values() for d in held for n in d.edits.device_nodes})
+
+
+def _nodes(found: Mapping[str, tuple[Device, ...]], host: Host | None) -> list[str]:
+    """Return the device nodes of what was discovered; of a link, also what it leads to."""
+    named = {node.host_path for held in found.values() for device in held for node in device.edits.device_nodes}
+    assert host is not None  # an invocation's plan has one
+    return sorted(named | {host.resolve(path) or path for path in named})
 
 
 def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, takes_host: bool) -> Needs:
@@ -400,6 +424,15 @@ def _parameters(invocation: Invocation, files: dict[str, str] | None) -> list[st
                 text = str(value.absolute()) if files is None else _carried(value, files)
             given.append(f"{name}={text}")
     return given
+
+
+def _directories(invocation: Invocation) -> dict[str, str]:
+    """Return the directories that parameters name, by parameter; of one that is not here, warn."""
+    given = {name: value for name, value in invocation.recipe.arguments.items() if isinstance(value, Path)}
+    for name, path in given.items():
+        if not path.exists():
+            warn(f"{name}={path}: nothing is there on this machine; the pod gets it as a directory of its node")
+    return {name: str(path.absolute()) for name, path in given.items() if path.is_dir() or not path.exists()}
 
 
 def _carried(file: Path, files: dict[str, str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..kubelet.sockets import check_length, plugin_prefix
+from ..kubelet.sockets import check_length, is_plugin_socket, plugin_prefix
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,4 +35,4 @@ class SocketNames:
 
     def has_made(self, name: str) -> bool:
         """Return whether this is the name of a socket of this resource, of this process or another."""
-        return name.startswith(self.prefix) and name.endswith(".sock")
+        return is_plugin_socket(self.prefix, name)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidNameError, KdpError, message_of
-from ..kubelet.sockets import answered_by_others, plugin_prefix
+from ..kubelet.sockets import answered_by_others, is_plugin_socket, plugin_prefix
 from ..model.names import check_resource_name
 from .answers import Answer, Question, failed, not_known, ok, warning
 from .node import counted, some
@@ -132,7 +132,7 @@ def served_elsewhere(node: Node) -> Answer:
         return not_known(NO_PLUGIN)
     directory = node.paths.device_plugin_dir
     for each in names:
-        found = answered_by_others(directory, re.compile(re.escape(plugin_prefix(directory, each))).match)
+        found = answered_by_others(directory, partial(is_plugin_socket, plugin_prefix(directory, each)))
         if len(set(found.values())) > 1:
             seen = f"{each}: {len(found)} sockets of several processes answer: {some(sorted(found))}"
             remedy = "end one of them, unless a rolling update is under way: kubectl get pods -A -o wide | grep NODE"

@@ -6,7 +6,7 @@ field. Names are sorted, so that equal devices are equal bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InvalidValueError
 from ..model.devices import Version
@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from ..model.devices import AttributeValue, Device
     from ..model.quantities import Amount
 
+RESOURCE: Final = "resource"
+"""The attribute of a device that names its resource itself."""
+
+_LONGEST: Final = 64
+"""Bytes of an attribute's text (DRA contract section 3.2)."""
+
+
+def in_short(resource: str) -> str:
+    """Return a resource as the attribute `RESOURCE` has it: without its domain, if it is too long for an attribute."""
+    return resource if len(resource) <= _LONGEST else resource.rpartition("/")[2]
+
 
 def render_device(device: Device, standard: Mapping[str, AttributeValue]) -> dict[str, Any]:
     """Return a device as JSON has it.
@@ -29,7 +40,9 @@ def render_device(device: Device, standard: Mapping[str, AttributeValue]) -> dic
         standard: More attributes; see `kdp.dra.standard_attributes`.
     """
     rendered: dict[str, Any] = {"name": device_name(device.id)}
-    attributes = {**standard, **device.attributes}
+    # Of a class with several resources, a DeviceClass selects one by this attribute.
+    resource: Mapping[str, AttributeValue] = {} if device.resource is None else {RESOURCE: in_short(device.resource)}
+    attributes = {**resource, **standard, **device.attributes}
     if attributes:
         rendered["attributes"] = {name: _attribute(attributes[name]) for name in sorted(attributes)}
     if device.capacity:

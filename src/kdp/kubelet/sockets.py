@@ -62,6 +62,11 @@ def plugin_prefix(directory: Path, name: str) -> str:
     return f"{PREFIX}{slug}-"
 
 
+def is_plugin_socket(prefix: str, name: str) -> bool:
+    """Return whether a socket of this name has this `plugin_prefix`, and is of no resource whose name is longer."""
+    return re.fullmatch(rf"{re.escape(prefix)}[0-9a-f]{{8}}-\d+\.sock", name) is not None
+
+
 def check_length(path: Path) -> None:
     """Check that a socket can be bound, and then have this path.
 

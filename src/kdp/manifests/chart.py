@@ -66,12 +66,12 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
         elif document is documents[-1]:
             _with_values(document, deployment, facts, marks)
             files[f"templates/{kind.lower()}.yaml"] = marks.text(document)
-        elif kind == "DeviceClass":
-            files["templates/deviceclass.yaml"] = _if(".Values.deviceClass.create", marks.text(document))
         else:
-            name = kind.lower()
+            name, text = kind.lower(), marks.text(document)
             number = sum(path.startswith(f"templates/{name}") for path in files)
-            files[f"templates/{name}{f'-{number + 1}' if number else ''}.yaml"] = marks.text(document)
+            if kind == "DeviceClass":
+                text = _if(".Values.deviceClass.create", text)
+            files[f"templates/{name}{f'-{number + 1}' if number else ''}.yaml"] = text
     if deployment.needs.host_network:  # there it would do nothing
         files.pop("templates/networkpolicy.yaml", None)
     workload = documents[-1]["kind"].lower()

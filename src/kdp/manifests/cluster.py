@@ -13,10 +13,12 @@ Source: DRA contract sections 3.5 and 3.7.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import attrs
 
+from ..dra.render import RESOURCE, in_short
 from .rights import NODE_NAMED, READS_LABELS, Document, Rule, account_objects, document
 
 _RESOURCES: Final = "resource.k8s.io"
@@ -29,8 +31,10 @@ class Cluster:
     """What a DRA driver is in the cluster.
 
     Attributes:
-        driver: Its name, which is its DeviceClass's as well.
-        extended_resource: The extended resource that pods may ask for instead of a claim; None: there is none.
+        driver: Its name, which is also that of the DeviceClass of devices that name no resource themselves.
+        resource: The resource of devices that name none themselves; None: each names its own.
+        others: The resources that devices name, besides; where there are several, each has a DeviceClass of its own.
+        has_extended_resources: Whether pods may ask for the resources instead of making a claim.
         writes_status: Whether it says in claims how their devices are.
         pool: The pool of devices that are no node's own; None: they are the node's.
         is_controller: Whether it publishes that pool, and serves no kubelet.
@@ -38,7 +42,9 @@ class Cluster:
     """
 
     driver: str
-    extended_resource: str | None = None
+    resource: str | None = None
+    others: tuple[str, ...] = ()
+    has_extended_resources: bool = False
     writes_status: bool = False
     pool: str | None = None
     is_controller: bool = False
@@ -71,15 +77,44 @@ class Cluster:
 
 def cluster_objects(name: str, cluster: Cluster, namespace: str) -> list[Document]:
     """Return what is applied before the DaemonSet, the rights after what narrows them."""
-    device_class: Document = {"selectors": [{"cel": {"expression": f"device.driver == '{cluster.driver}'"}}]}
-    if cluster.extended_resource is not None:
-        device_class["extendedResourceName"] = cluster.extended_resource
     writes_slices = cluster.is_controller or cluster.pool is None
     policies = [(name, _policy(name, namespace, cluster))] if writes_slices else []
     objects = account_objects(name, namespace, cluster.rules, policies)
     if not cluster.is_controller:  # where pods can have the devices is where the nodes' drivers are
-        objects.append(document(f"{_RESOURCES}/v1", "DeviceClass", name, cluster.driver, spec=device_class))
+        objects += (
+            document(f"{_RESOURCES}/v1", "DeviceClass", name, title, spec=spec)
+            for title, spec in _device_classes(cluster).items()
+        )
     return objects
+
+
+def _device_classes(cluster: Cluster) -> dict[str, Document]:
+    """Return the specs of the DeviceClasses, by name."""
+    driver = f"device.driver == '{cluster.driver}'"
+    resources = (*((cluster.resource,) if cluster.resource else ()), *cluster.others)
+    if len(resources) < 2:
+        return {cluster.driver: _device_class(cluster, driver, cluster.resource)}
+    attributes = f"device.attributes['{cluster.driver}']"
+    has = f"'{RESOURCE}' in {attributes}"
+    found: dict[str, Document] = {}
+    for each in resources:
+        is_it = f"{attributes}.{RESOURCE} == '{in_short(each)}'"
+        # Devices of the class's own resource need not name it.
+        is_own = each == cluster.resource
+        chosen = f"{driver} && (!({has}) || {is_it})" if is_own else f"{driver} && {has} && {is_it}"
+        found[cluster.driver if is_own else _class_name(each)] = _device_class(cluster, chosen, each)
+    return found
+
+
+def _class_name(resource: str) -> str:
+    """Return ``slot.example.com`` for ``example.com/slot``, as a driver of that resource would be called."""
+    domain, _, name = resource.partition("/")
+    return f"{re.sub('[^a-z0-9.]+', '-', name.lower()).strip('-.')}.{domain}"
+
+
+def _device_class(cluster: Cluster, expression: str, resource: str | None) -> Document:
+    extended = {"extendedResourceName": resource} if cluster.has_extended_resources else {}
+    return {"selectors": [{"cel": {"expression": expression}}], **extended}
 
 
 def _policy(name: str, namespace: str, cluster: Cluster) -> Document:

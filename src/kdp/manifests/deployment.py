@@ -9,6 +9,7 @@ backend that names ``/sys`` gets the directories of its device model, and others
 
 from __future__ import annotations
 
+import ipaddress
 import posixpath
 import re
 import zlib
@@ -154,6 +155,7 @@ def deployment_of(
     parameters: Iterable[str] = (),
     needs: Needs,
     nodes: Iterable[str] = (),
+    directories: Mapping[str, str] | None = None,
     takes_host: bool,
     in_container: bool,
     probing: Probing = "http",
@@ -167,7 +169,7 @@ def deployment_of(
 
     The settings in force decide which of the kubelet's directories are needed; options are those that were given, by
     flag. With ``takes_host`` the backend reads the node through `kdp.hardware.Host`, so that the node's directories may
-    be elsewhere than at their own place.
+    be elsewhere than at their own place. The directories are those that the backend's parameters name, by parameter.
     """
     options = dict(options)
     root = Path("/")
@@ -181,6 +183,11 @@ def deployment_of(
     if http is not None and not http.port and in_container and probing == "http":
         raise InvalidValueError(
             f"--http {http}: the kubelet's probes need a port that is known; leave it out, or choose --probes exec"
+        )
+    if http is not None and _is_loopback(http) and in_container and probing == "http" and not needs.host_network:
+        raise InvalidValueError(
+            f"--http {http}: in a pod with a network of its own the kubelet's probes do not reach it, and the kubelet "
+            f"would restart the pod for ever; give :{http.port}, or choose --probes exec"
         )
     fields: dict[str, str] = {}
     if account is not None:
@@ -200,7 +207,7 @@ def deployment_of(
             *(f"--set={parameter}" for parameter in parameters),
             *(f"{flag}={text}" for flag, text in options.items()),
         ),
-        folders=(*own, *_read(needs, nodes, root)),
+        folders=_with_named((*own, *_read(needs, nodes, root)), directories or {}),
         files=files or {},
         needs=needs,
         http=http,
@@ -219,6 +226,13 @@ def default_http(name: str, *, in_the_nodes: bool) -> Address:
     In the node's network nobody else needs to reach it, and the kubelet's probes come from the node.
     """
     return Address("127.0.0.1", own_port(name)) if in_the_nodes else Address("", _PORT)
+
+
+def _is_loopback(http: Address) -> bool:
+    try:
+        return ipaddress.ip_address(http.host).is_loopback
+    except ValueError:
+        return http.host == "localhost"
 
 
 def own_port(name: str) -> int:
@@ -277,6 +291,15 @@ def _labels(settings: Settings) -> Iterable[Folder]:
 
 def _same(name: str, path: Path, why: str, *, writable: bool = False, made: bool = False) -> Folder:
     return Folder(name=name, path=str(path), seen_at=str(path), writable=writable, made=made, why=why)
+
+
+def _with_named(folders: tuple[Folder, ...], directories: Mapping[str, str]) -> tuple[Folder, ...]:
+    """Add the directories that parameters name; the backend opens each at its own path."""
+    for parameter, path in directories.items():
+        if not _is_inside(path, [folder.seen_at for folder in folders]):
+            name = f"set-{parameter.lower().replace('_', '-').strip('-')}"
+            folders += (Folder(name=name, path=path, seen_at=path, why=f"the backend's parameter {parameter}"),)
+    return folders
 
 
 def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:

@@ -43,6 +43,12 @@ class Widgets(kdp.DeviceBackend):
 class Unnamed(kdp.DeviceBackend):
     def discover(self):
         return []
+
+class Partitions(kdp.DeviceBackend):
+    def discover(self):
+        yield kdp.Device(id="whole", resource="example.com/card")
+        yield kdp.Device(id="half", resource="example.com/card", exists=False)
+        yield kdp.Device(id="quarter", resource="example.com/part", exists=False)
 """
 
 
@@ -80,6 +86,23 @@ def test_devices_as_json_has_the_promised_shape(target: str) -> None:
             ]
         }
     }
+
+
+def test_a_partition_that_is_still_to_be_made_was_listed(target: str) -> None:
+    result = CliRunner().invoke(kdp, ["devices", target.replace(":Widgets", ":Partitions"), "--format", "json"])
+    found = json.loads(result.stdout)["resources"]
+    assert {name: [device["id"] for device in held] for name, held in found.items()} == {"example.com/card": ["whole"]}
+
+
+def test_a_host_root_that_does_not_exist_was_a_node_without_devices(target: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kdp", "devices", target, "--host-root", "/nonexistent"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "--host-root /nonexistent: there is no such directory; correct the path, or mount" in done.stderr
 
 
 def test_devices_as_a_table_has_whole_lines_in_a_pipe(target: str) -> None:

@@ -39,6 +39,10 @@ class Sick(Plain):
         health = kdp.Health.unhealthy("it smokes")
         return [kdp.Device(id=d.id, resource="example.com/a", health=health) for d in super().discover()]
 
+class Partitions(Gpus):
+    def discover(self):
+        return [*super().discover(), kdp.Device(id="part-0", exists=False)]
+
 class Typo(Gpus):
     policy = "best"
 """
@@ -116,3 +120,10 @@ def test_what_is_wrong_is_told(run: Run, name: str, arguments: list[str], code: 
     result = run(name, *arguments)
     assert what in result.output
     assert result.exit_code == code
+
+
+def test_a_partition_that_is_still_to_be_made_was_chosen(run: Run) -> None:
+    done = run("Partitions", "--size=1", "--available=part-0")
+    assert done.exit_code == 2
+    assert "there is no such device" in done.stderr
+    assert "of 4, by policy" in run("Partitions", "--size=4").stdout

@@ -13,6 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from kdp.cli.app import kdp
+from kdp.dra.render import render_device
+from kdp.model.devices import Device
 
 ROOT = Path(__file__).parents[3]
 
@@ -443,3 +445,112 @@ def test_an_image_must_have_the_file_that_a_target_names(target: str, kind: str,
         "working directory; see 'An image of your own plugin' in docs/how-to/deploy.md\n"
     )
     assert result.stderr == (warning if warns else "")
+
+
+TWO = """
+import os
+from pathlib import Path
+import kdp
+
+HERE = Path(__file__).parent
+
+class Cards(kdp.DeviceBackend):
+    resource = "acme.example/card"
+    resources = ("acme.example/slot",)
+    def __init__(self, root: Path | None = None) -> None: self.root = root
+    def discover(self):
+        return [kdp.Device(id="c0"), kdp.Device(id="s0", resource="acme.example/slot")]
+
+class Named(kdp.DeviceBackend):
+    def discover(self):
+        return [kdp.Device(id=name, resource=f"acme.example/{name}") for name in ("a", "b")]
+
+class Linked(Cards):
+    def discover(self):
+        return [kdp.Device(id="l0", edits=kdp.ContainerEdits.of_node(HERE / "run" / "dsp0"))]
+"""
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> str:
+    (tmp_path / "two.py").write_text(TWO)
+    return f"{tmp_path}/two.py"
+
+
+def device_classes(*arguments: str | Path) -> dict[str, dict[str, Any]]:
+    documents = made(*arguments, "--mode", "dra")
+    return {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "DeviceClass"}
+
+
+def test_a_pod_that_asked_for_a_card_by_a_claim_could_get_a_slot(two: str) -> None:
+    """There was one DeviceClass for both resources, with a selector on the driver only."""
+    found = device_classes(f"{two}:Cards", "--extended-resource")
+    attributes = "device.attributes['card.acme.example']"
+    has, driver = f"'resource' in {attributes}", "device.driver == 'card.acme.example'"
+    assert found == {
+        "card.acme.example": {
+            "selectors": [
+                {"cel": {"expression": f"{driver} && (!({has}) || {attributes}.resource == 'acme.example/card')"}}
+            ],
+            "extendedResourceName": "acme.example/card",
+        },
+        "slot.acme.example": {
+            "selectors": [
+                {"cel": {"expression": f"{driver} && {has} && {attributes}.resource == 'acme.example/slot'"}}
+            ],
+            "extendedResourceName": "acme.example/slot",
+        },
+    }
+
+
+def test_a_driver_of_one_resource_has_one_class(target: str) -> None:
+    assert device_classes(f"{target}:Widgets") == {
+        "widget.example.com": {"selectors": [{"cel": {"expression": "device.driver == 'widget.example.com'"}}]}
+    }
+
+
+def test_a_class_whose_devices_all_name_their_resources_has_a_device_class_for_each(two: str) -> None:
+    assert list(device_classes(f"{two}:Named", "--driver-name=acme.example")) == ["a.acme.example", "b.acme.example"]
+
+
+def test_a_chart_has_each_device_class(two: str, tmp_path: Path) -> None:
+    chart = tmp_path / "chart"
+    assert invoke(f"{two}:Cards", "--image=i", "--mode=dra", "--format=helm", "-o", chart).exit_code == 0
+    texts = [path.read_text() for path in sorted((chart / "templates").glob("deviceclass*.yaml"))]
+    assert ["card.acme.example" in text.split("spec:")[0] for text in texts].count(True) == 1
+    assert len(texts) == 2
+    assert all(".Values.deviceClass.create" in text for text in texts)
+
+
+def test_the_target_of_a_link_was_not_mounted(two: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "acme-dsp-0").touch()
+    (tmp_path / "run" / "dsp0").symlink_to(tmp_path / "real" / "acme-dsp-0")
+    assert mounts(made(f"{two}:Linked")) == {str(tmp_path / "run"), str(tmp_path / "real")}
+
+
+def test_a_directory_that_a_parameter_names_was_not_mounted(two: str, tmp_path: Path) -> None:
+    (tmp_path / "cards").mkdir()
+    assert str(tmp_path / "cards") in mounts(made(f"{two}:Cards", f"--set=root={tmp_path}/cards"))
+    done = invoke(f"{two}:Cards", "--image=i", f"--set=root={tmp_path}/none")
+    assert f"root={tmp_path}/none: nothing is there on this machine; the pod gets it as a directory" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_probes_at_loopback_restarted_the_pod_for_ever(target: str, host: str) -> None:
+    done = invoke(f"{target}:Widgets", "--image=i", "--http", f"{host}:8080")
+    assert done.exit_code == 2
+    assert "the kubelet would restart the pod for ever; give :8080, or choose --probes exec" in done.stderr
+    made(f"{target}:Late", "--http", f"{host}:8080")
+    made(f"{target}:Widgets", "--http", f"{host}:8080", "--probes", "exec")
+
+
+def test_a_resource_that_is_too_long_for_an_attribute_is_selected_without_its_domain(two: str) -> None:
+    """What kdp publishes and what the DeviceClass asks for is one and the same."""
+    long = "acme.example/" + "a" * 60
+    (Path(two.partition(":")[0]).parent / "long.py").write_text(TWO.replace("acme.example/slot", long))
+    spec = device_classes(f"{Path(two).parent}/long.py:Cards")[f"{'a' * 60}.acme.example"]
+    assert f".resource == '{'a' * 60}'" in spec["selectors"][0]["cel"]["expression"]
+    rendered = render_device(Device(id="s", resource=long), {})
+    assert rendered["attributes"]["resource"] == {"string": "a" * 60}

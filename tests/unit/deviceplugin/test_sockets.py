@@ -53,3 +53,10 @@ def test_two_resources_have_two_prefixes(one: str, other: str, directory: str) -
 def test_a_directory_without_room_is_refused_with_a_sentence() -> None:
     with pytest.raises(InvalidNameError, match=r"^socket path '/d+/kdp-.*': must have at most 107 bytes, this has "):
         SocketNames(Path("/" + "d" * 90), "example.com/widget")
+
+
+def test_a_resource_whose_name_goes_on_was_taken_for_the_same() -> None:
+    one, other = (SocketNames(DIRECTORY, f"acme.example/{name}") for name in ("dsp", "dsp-slot"))
+    assert one.has_made(one.path(1).name)
+    assert not one.has_made(other.path(1).name)
+    assert not other.has_made(one.path(1).name)
