@@ -9,7 +9,8 @@ It does not know Kubernetes.
 * `LastKnown` keeps what attributes said, so that one that fails for once renames no device.
 * `attributes_of` makes attributes of a `kdp.Device` of what was read.
 * `UeventWatch` waits for the kernel's word of devices (`Uevent`), `LinkWatch` for that of network interfaces
-  (`LinkEvent`), `DirectoryWatch` for names in directories.
+  (`LinkEvent`), `DirectoryWatch` for names in directories, `PathWatch` for paths that match a pattern.
+* `Threshold` is a limit with another one for the way back, so that a value near it makes no device flap.
 
 A backend reaches hardware files only through the `Host` that it was given, so that it runs as well on a snapshot of
 another node: see docs/how-to/read-hardware.md.
@@ -28,6 +29,7 @@ with lazy_imports(globals()):
     from .events.directories import DirectoryWatch as DirectoryWatch
     from .events.links import LinkEvent as LinkEvent
     from .events.links import LinkWatch as LinkWatch
+    from .events.paths import PathWatch as PathWatch
     from .events.uevents import Uevent as Uevent
     from .events.uevents import UeventWatch as UeventWatch
     from .host import Host as Host
@@ -35,3 +37,4 @@ with lazy_imports(globals()):
     from .lastknown import LastKnown as LastKnown
     from .pci import PciLink as PciLink
     from .readings import Reading as Reading
+    from .threshold import Threshold as Threshold

@@ -29,6 +29,7 @@ from .resolving import READ_ONLY, Below, open_straight, resolve
 
 if TYPE_CHECKING:
     from .directory import Directory, NetInterface, PciFunction
+    from .events.paths import PathWatch
     from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
     from .iommu import IommuGroup
     from .readings import Reading
@@ -159,6 +160,27 @@ class Host:
         if not found or "**" in pattern:  # which finds the directory itself
             check_readable(pattern)
         return found
+
+    def watch(self, pattern: str | os.PathLike[str]) -> PathWatch:
+        """Return what waits for changes of the node's paths that match a shell pattern, be they there yet or not.
+
+        ::
+
+            async def watch(self, report: kdp.Reporter) -> None:
+                async with self.host.watch("/run/acme/card*/state") as paths:
+                    while True:
+                        await paths.changes()
+                        report.rescan()
+
+        A path has changed when it came, went, was replaced, or was written to. Directories on the way may come and go
+        as well. See `PathWatch`.
+
+        Raises:
+            InvalidValueError: The pattern is relative, or has ``**``.
+        """
+        from .events.paths import PathWatch  # late: few backends watch files
+
+        return PathWatch(self, absolute(pattern))
 
     def escape(self, host_path: str) -> str:
         """Return the pattern for `glob` that matches only this path."""

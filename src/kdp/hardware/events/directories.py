@@ -46,10 +46,12 @@ class DirectoryWatch:
     def __init__(self) -> None:
         self.refused: str | None = None
         self.overflowed = False
+        self._is_entered = False
         self._inotify: asyncinotify.Inotify | None = None
         self._watches: dict[str, asyncinotify.Watch] = {}
 
     async def __aenter__(self) -> Self:
+        self._is_entered = True
         try:
             self._inotify = asyncinotify.Inotify()
             # asyncinotify 4.4 asks for a blocking descriptor by mistake; `changes` drains it until it would block.
@@ -74,7 +76,11 @@ class DirectoryWatch:
             directory: Its path; links are followed, and several names of one directory may be watched.
             writes: Also tell of files that were open for writing and were closed. Not for ``/dev``, where every close
                 of ``/dev/null`` would be told.
+
+        Raises:
+            RuntimeError: It is called outside of ``async with``.
         """
+        self._check_entered()
         name = str(Path(directory))  # as asyncinotify will name it: no final slash
         if self._inotify is None:
             return False
@@ -97,6 +103,10 @@ class DirectoryWatch:
         with contextlib.suppress(OSError):  # the directory was removed, and its watch with it
             self._inotify.rm_watch(watch)
 
+    def _check_entered(self) -> None:
+        if not self._is_entered:
+            raise RuntimeError("nothing is watched yet; enter the watch with async with before you ask it")
+
     def _names(self, watch: asyncinotify.Watch) -> list[str]:
         """Return all names under which this directory is watched: inotify knows it only once."""
         return [name for name, other in self._watches.items() if other is watch]
@@ -106,7 +116,11 @@ class DirectoryWatch:
 
         The name ``""`` means: look at everything in this directory; it may also be gone, and is no longer watched then.
         Cancellation loses nothing but the events that were being waited for.
+
+        Raises:
+            RuntimeError: It is called outside of ``async with``.
         """
+        self._check_entered()
         if self._inotify is None:
             await anyio.sleep_forever()
         assert self._inotify is not None

@@ -1,0 +1,91 @@
+"""Paths that match a pattern are followed, be their directories there or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import asyncinotify
+import pytest
+
+from kdp.errors import InvalidValueError
+from kdp.hardware import DirectoryWatch, Host, PathWatch
+from kdp.hardware.events import paths
+from kdp_testkit.patience import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+async def told(watch: PathWatch, change: Callable[[], object], wanted: set[str]) -> None:
+    """Make a change and wait until all these paths were told."""
+    change()
+    found: set[str] = set()
+    with anyio.fail_after(PATIENCE):
+        while not wanted <= found:
+            found |= await watch.changes()
+    assert found == wanted
+
+
+async def test_a_directory_that_came_later_was_never_watched(tmp_path: Path) -> None:
+    host, state = Host(tmp_path), tmp_path / "run/acme/card0/state"
+    async with host.watch("/run/acme/card*/state") as watch:
+
+        def appear() -> None:
+            state.parent.mkdir(parents=True)
+            state.write_text("ok")
+
+        await told(watch, appear, {"/run/acme/card0/state"})
+        await told(watch, lambda: state.write_text("broken"), {"/run/acme/card0/state"})
+        other = tmp_path / "run/acme/card1"
+        other.mkdir()
+        await told(watch, (other / "state").touch, {"/run/acme/card1/state"})
+        (other / "state").unlink()
+        other.rmdir()
+        await told(watch, lambda: None, {"/run/acme/card1/state"})
+
+
+async def test_a_file_that_is_replaced_is_told_and_its_neighbour_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "a" / name).write_text("1")
+    async with Host(tmp_path).watch("/a/*") as watch:
+
+        def replace() -> None:
+            (tmp_path / ".draft").write_text("1")
+            os.replace(tmp_path / ".draft", tmp_path / "a/one")
+
+        await told(watch, replace, {"/a/one"})
+
+
+async def test_a_change_before_the_first_question_is_told(tmp_path: Path) -> None:
+    async with Host(tmp_path).watch("/a") as watch:
+        (tmp_path / "a").touch()
+        with anyio.fail_after(PATIENCE):
+            assert await watch.changes() == {"/a"}
+
+
+async def test_without_inotify_it_looks_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(asyncinotify, "Inotify", refuse)
+    monkeypatch.setattr(paths, "POLL", 0.01)
+    async with Host(tmp_path).watch("/a") as watch:
+        await told(watch, (tmp_path / "a").touch, {"/a"})
+
+
+@pytest.mark.parametrize(("pattern", "rule"), [("/run/**/state", "must not have"), ("run/state", "must be absolute")])
+def test_a_pattern_that_cannot_be_watched_is_refused(pattern: str, rule: str) -> None:
+    with pytest.raises(InvalidValueError, match=rule):
+        Host().watch(pattern)
+
+
+async def test_a_watch_outside_of_async_with_waited_for_ever(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="nothing is watched yet"):
+        DirectoryWatch().watch(tmp_path)
+    with pytest.raises(RuntimeError, match="nothing is watched yet"):
+        await DirectoryWatch().changes()
+    with pytest.raises(RuntimeError, match="nothing is watched yet"):
+        await Host(tmp_path).watch("/a").changes()
