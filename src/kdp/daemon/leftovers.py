@@ -254,7 +254,8 @@ def _state_file(path: Path, mode: int, owner: Owner | None, mark: str) -> Leftov
     elif (match := _ALLOCATIONS.fullmatch(name)) is not None:
         stems = None if owner is None else [key.replace("/", "_") for key in owner.resources]
         if stems is None or match["stem"] in stems:
-            why = _holder(path) or (None if match["aside"] else "pods had devices when the plugin ended: end them")
+            is_owed = match["aside"] is None and _is_owed(path)
+            why = _holder(path) or ("pods had devices when the plugin ended: end them" if is_owed else None)
             return Leftover(path=path, what="allocations", obstacle=why, resource=_resource_of(match["stem"]))
     elif _CONFIG.fullmatch(name):
         if owner is None or _targets_of(path) == owner.targets:
@@ -284,6 +285,14 @@ def _targets_of(path: Path) -> tuple[str, ...] | None:
         return tuple(parse_json(reading.read(path, follow=False))["targets"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _is_owed(path: Path) -> bool:
+    """Return whether a backend is still to be told of the end of allocations, for all that is known."""
+    try:
+        return parse_json(reading.read(path, follow=False)).get("releases") is not False
+    except (OSError, ValueError, TypeError, AttributeError):
+        return True
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import attrs
 
 from ..errors import ConfigurationError, kind_of
 from ..hardware import Host
-from ..model.backend import DeviceBackend
+from ..model.backend import DeviceBackend, tell_mode
 from ..model.health_policy import policy_of
 from ..startup import shown
 from ..supervision.backend_validation import check_attributes
@@ -86,6 +86,7 @@ class Plan:
     def __attrs_post_init__(self) -> None:
         for backend in self.backends:
             policy_of(backend, self.settings.health_policy or {})
+            tell_mode(backend, is_dra=self.settings.mode != "device-plugin")
 
     def served(self) -> tuple[DeviceBackend, ...]:
         """Return the backends as they are served: shared, if the settings say so."""

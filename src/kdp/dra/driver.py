@@ -12,6 +12,7 @@ from typing_extensions import override
 from ..cluster.checked import requests_of
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
+from ..model.backend import tell_mode
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
@@ -115,6 +116,7 @@ class DraDriver(Service):
 
 def supervisor_of(backend: DeviceBackend, options: BaseOptions, *, host: Host | None, state: SharedState) -> Supervisor:
     """Return the supervisor of a backend that is served by DRA, where no protocol asks which devices to prefer."""
+    tell_mode(backend, is_dra=True)
     return Supervisor(
         backend,
         host=host,

@@ -205,6 +205,13 @@ def test_a_living_plugin_is_found_by_its_locks(node: Node) -> None:
     assert obstacles(find(node.settings)) == {allocations.name: "pods had devices when the plugin ended: end them"}
 
 
+def test_allocations_that_nobody_is_told_of_kept_a_node_from_being_cleaned(node: Node) -> None:
+    """A plugin compares what pods were given, and without a hook nothing is lost with that."""
+    leave_everything(node)
+    (node.state / f"example.com_widget.{'1' * 12}.json").write_text('{"releases": false}')
+    assert obstacles(find(node.settings)) == {}
+
+
 def test_a_claim_that_is_prepared_is_a_reason_to_wait(node: Node) -> None:
     leave_everything(node)
     (node.settings.paths.plugins_dir / DRIVER / "claims/6f1b.json").touch()

@@ -77,6 +77,19 @@ def test_thresholds_that_contradict_a_backends_own_are_refused_before_anything_r
         Plan((patient,), Settings())
 
 
+def test_a_backend_could_not_know_whether_it_is_served_by_dra() -> None:
+    @attrs.frozen(eq=False)
+    class Frozen(Widgets):
+        pass
+
+    backends = Widgets(), Frozen()
+    assert not any(each.is_dra for each in backends)
+    Plan(backends, Settings(mode="dra"))
+    assert all(each.is_dra for each in backends)
+    Plan(backends, Settings())
+    assert not any(each.is_dra for each in backends)
+
+
 def test_new_logs_need_no_new_manager_but_new_backends_and_paths_do() -> None:
     old = Plan((Widgets(),), Settings())
     assert not attrs.evolve(old, settings=Settings(log_level="debug", log_format="json")).needs_new_manager(old)

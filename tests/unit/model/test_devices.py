@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kdp.errors import InvalidNameError, InvalidValueError
 from kdp.model.claims import RequestPolicy
-from kdp.model.devices import Device, Version
+from kdp.model.devices import Device, Health, Version
 from kdp.model.quantities import Quantity
 
 from .. import strategies
@@ -205,3 +205,7 @@ def test_one_card_that_could_not_be_described_took_all_cards_away() -> None:
     assert (gone.id, gone.health.reason) == ("card-x", "it cannot be described: no such attribute")
     with pytest.raises(ZeroDivisionError):
         Device.each(["1.2.3"], lambda _: Device(id=str(1 / 0)), id=str)
+
+
+def test_an_empty_reason_from_an_empty_file_ended_a_discovery() -> None:
+    assert Health.unhealthy("").reason == "its backend gave no reason"

@@ -299,7 +299,9 @@ class AllocationRecords:
             await load("kdp.deviceplugin.tracking.store")
             from .store import AllocationStore  # as late as it is made
 
-            resource.store = resource.store or AllocationStore(self._state_dir, resource.name, self._plugin_dir)
+            resource.store = resource.store or AllocationStore(
+                self._state_dir, resource.name, self._plugin_dir, releases=resource.owner.wants_release
+            )
         return resource.store
 
     async def _save(self, resource: _Resource) -> None:

@@ -8,7 +8,8 @@ file from the plugin directory)::
                       "given": {"w0": {"nodes": ["/dev/widget0"], "identity": ""}}}]}
 
 ``pods`` are those that may hold devices which no list has named, where they are known. ``given`` is what the container
-was given; see `Given`. ``plugin_dir`` tells the kubelet: what a test's kubelet gave says nothing of the node's.
+was given; see `Given`. ``"releases": false`` stands in the file of a backend that is told of no end. ``plugin_dir``
+tells the kubelet: what a test's kubelet gave says nothing of the node's.
 
 * It is replaced atomically: a reader finds the old one or the new one, whole.
 * Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
@@ -94,6 +95,7 @@ class AllocationStore:
         directory: Where the files are; made when it is needed.
         resource: The extended resource.
         plugin_dir: The directory of the kubelet that allocates.
+        releases: Whether the backend is told of an allocation's end, so that the file is needed until then.
 
     Attributes:
         has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's
@@ -101,9 +103,10 @@ class AllocationStore:
         problem: Why the directory cannot be used; None: it can, or there was no need.
     """
 
-    def __init__(self, directory: Path, resource: str, plugin_dir: Path) -> None:
+    def __init__(self, directory: Path, resource: str, plugin_dir: Path, *, releases: bool = True) -> None:
         self.has_neighbours = False
         self._plugin_dir = os.fspath(plugin_dir)
+        self._releases = releases
         self._directory = directory
         self._resource = resource
         self._stem = resource.replace("/", "_")
@@ -271,11 +274,12 @@ class AllocationStore:
     def _replace(self, allocations: Sequence[Saved]) -> None:
         import json
 
-        document = {
+        document: dict[str, object] = {
             "version": VERSION,
             "resource": self._resource,
             "plugin_dir": self._plugin_dir,
             "allocations": [each.as_json() for each in allocations],
+            **({} if self._releases else {"releases": False}),
         }
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
