@@ -353,6 +353,7 @@ class AllocationRecords:
 
             remember_held(resource.owner.backend, (i for record, _ in records for i in record.ids))
         self._allocations.adopt(records, time.monotonic())
+        store.take()
         if found:
             extra = {"resource": resource.name}
             logger.info("%s: allocations taken over: %d", resource.name, len(found), extra=extra)

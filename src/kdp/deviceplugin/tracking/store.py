@@ -113,33 +113,42 @@ class AllocationStore:
         self._path = directory / f"{self._stem}.{uuid.uuid4().hex[:12]}.json"
         self._descriptor: int | None = None
         self._dead: list[tuple[Path, int]] = []
+        self._read_from: set[Path] = set()
+        self._taken: frozenset[Path] = frozenset()
         self._worker = Worker(f"kdp-state-{self._stem}")
         self._newest = 0
         self._is_closed = False
         self.problem: str | None = None
 
     async def adopt(self) -> list[Saved]:
-        """Return the allocations of dead processes. The next `save` must contain them. Blocks for the disk."""
+        """Return the allocations of dead processes, whose files stay until `take` was called. Blocks for the disk."""
         if self._is_closed:
             return []
         try:
-            return value_of(await self._worker.submit(self._adopt))
+            found, paths = value_of(await self._worker.submit(self._adopt))
         except RuntimeError as error:
             self._warn(f"{self._directory} is not read: {error}")
             self.has_neighbours = True  # for all that is known
             return []
+        self._read_from |= paths
+        return found
+
+    def take(self) -> None:
+        """Say that each `save` from now on has what `adopt` has returned."""
+        self._taken |= self._read_from
+        self._read_from.clear()
 
     async def save(self, allocations: Sequence[Saved], *, patience: float = SAVE_PATIENCE) -> bool:
-        """Replace the file, and remove the adopted ones: what they held is in it. Waits no longer than ``patience``.
+        """Replace the file, and remove those that were taken: what they held is in it. Waits at most ``patience``.
 
         Returns:
             Whether it is on disk. If not, that was said in the log, and the next save makes up for it.
         """
         self._newest += 1
-        number = self._newest
+        number, taken = self._newest, self._taken
         try:
             async with asyncio.timeout(patience):
-                saving = self._worker.submit(lambda: self._save(allocations, number))
+                saving = self._worker.submit(lambda: self._save(allocations, number, taken))
                 if self._is_closed:  # what ended late is saved, and does not keep the file from the next one
                     self.close()
                 return value_of(await saving)
@@ -158,9 +167,10 @@ class AllocationStore:
         self._worker.end()
         return released
 
-    def _adopt(self) -> list[Saved]:
+    def _adopt(self) -> tuple[list[Saved], set[Path]]:
         files.remove_drafts(self._directory, f"{self._stem}.")
         found: dict[str, Saved] = {}
+        paths: set[Path] = set()
         self.has_neighbours = False
         for path in self._orphans():
             try:
@@ -189,8 +199,9 @@ class AllocationStore:
                 locks.close(descriptor)
                 continue
             self._dead.append((path, descriptor))
+            paths.add(path)
             found.update({each.uid: each for each in saved})
-        return list(found.values())
+        return list(found.values()), paths
 
     def _orphans(self) -> Iterable[Path]:
         try:
@@ -250,7 +261,7 @@ class AllocationStore:
         extra = {"resource": self._resource, "path": str(aside)}
         logger.error("%s: the saved allocations in %s %s", self._resource, path, text, extra=extra)
 
-    def _save(self, allocations: Sequence[Saved], number: int) -> bool:
+    def _save(self, allocations: Sequence[Saved], number: int, taken: frozenset[Path]) -> bool:
         if number != self._newest:
             return True  # a newer one is waiting, which holds all that this one does
         try:
@@ -259,10 +270,10 @@ class AllocationStore:
             elif self._descriptor is not None:
                 self._path.unlink(missing_ok=True)
                 self._release()
-            for path, descriptor in self._dead:
+            for path, descriptor in [each for each in self._dead if each[0] in taken]:
                 path.unlink(missing_ok=True)
                 locks.close(descriptor)
-            self._dead.clear()
+                self._dead.remove((path, descriptor))
         except OSError as error:
             self._warn(f"{self._directory} cannot be written: {error.strerror}")
             return False

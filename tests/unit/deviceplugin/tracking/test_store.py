@@ -75,12 +75,29 @@ async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
     assert await second.adopt() == [ONE, TWO]
     assert await third.adopt() == []  # another one was quicker
     assert name in files(tmp_path / "state")  # until it is safe elsewhere
+    second.take()
     assert await second.save([ONE, TWO])
     assert name not in files(tmp_path / "state")
     assert await second.save([])
     assert files(tmp_path / "state") == []
     for each in (second, third):
         each.close()
+
+
+async def test_a_save_amid_an_adoption_lost_what_a_dead_process_gave(tmp_path: Path) -> None:
+    """Its file was removed before anybody had taken it over: a process that was killed in that moment lost it."""
+    dead, living = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
+    assert await dead.save([ONE])
+    dead.close()
+    [name] = files(tmp_path)
+    await eventually_free(tmp_path / name)
+    assert await living.adopt() == [ONE]
+    assert await living.save([TWO])  # of an Allocate that came meanwhile
+    assert name in files(tmp_path)
+    living.take()
+    assert await living.save([ONE, TWO])
+    assert name not in files(tmp_path)
+    living.close()
 
 
 async def eventually_free(path: Path) -> None:

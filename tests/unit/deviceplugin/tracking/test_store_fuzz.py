@@ -50,6 +50,7 @@ def test_a_ledger_is_taken_over_or_set_aside(tmp_path: Path, figure: Callable[[s
             check_state(record.state)
             allocations.suspects(record)
             allocations.released(record)
+        store.take()
         assert await store.save(found), "what was read can be written"
         assert await store.save([])
         store.close()
