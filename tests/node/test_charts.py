@@ -157,8 +157,8 @@ CHOICES: Final = {
         ("--labels=nfd", "--labels-dir=/srv/features.d"),
         {"config": {"labels": "nfd", "labels-dir": "/srv/features.d"}},
     ),
-    "an address": Choice(("--http=127.0.0.1:9",), {"config": {"http": "127.0.0.1:9"}}),
-    "an IPv6 address": Choice(("--http=[::1]:9",), {"config": {"http": "[::1]:9"}}),
+    "an address": Choice(("--http=0.0.0.0:9",), {"config": {"http": "0.0.0.0:9"}}),
+    "an IPv6 address": Choice(("--http=[::]:9",), {"config": {"http": "[::]:9"}}),
     "exec probes": Choice(("--probes=exec",), {"probes": "exec"}),
     "exec probes beside a port": Choice(("--probes=exec", "--http=:9"), {"probes": "exec", "config": {"http": ":9"}}),
     "labels": Choice(

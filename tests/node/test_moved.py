@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import sys
 from collections.abc import AsyncIterator
@@ -167,6 +168,7 @@ async def adapters(namespace: Namespace) -> AsyncIterator[Adapters]:
         await found.kill()
         for file in found.specs:  # a plugin that stops leaves it
             file.unlink()
+        shutil.rmtree(found.folder / "state", ignore_errors=True)  # the next test's numbers are others
         for path in ("/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/deviceclasses"):
             await cluster.api("DELETE", path)
 
