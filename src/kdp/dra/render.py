@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InvalidValueError
 from ..model.devices import Version
+from ..model.names import MAX_ATTRIBUTE_BYTES
 from .amounts import canonical
 from .names import device_name
 
@@ -23,13 +24,10 @@ if TYPE_CHECKING:
 RESOURCE: Final = "resource"
 """The attribute of a device that names its resource itself."""
 
-_LONGEST: Final = 64
-"""Bytes of an attribute's text (DRA contract section 3.2)."""
-
 
 def in_short(resource: str) -> str:
     """Return a resource as the attribute `RESOURCE` has it: without its domain, if it is too long for an attribute."""
-    return resource if len(resource) <= _LONGEST else resource.rpartition("/")[2]
+    return resource if len(resource) <= MAX_ATTRIBUTE_BYTES else resource.rpartition("/")[2]
 
 
 def render_device(device: Device, standard: Mapping[str, AttributeValue]) -> dict[str, Any]:
