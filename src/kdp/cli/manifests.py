@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -389,7 +390,11 @@ def _nodes(found: Mapping[str, tuple[Device, ...]], host: Host | None) -> list[s
     """Return the device nodes of what was discovered; of a link, also what it leads to."""
     named = {node.host_path for held in found.values() for device in held for node in device.edits.device_nodes}
     assert host is not None  # an invocation's plan has one
-    return sorted(named | {host.resolve(path) or path for path in named})
+    targets: set[str] = set()
+    for path in named:
+        with suppress(OSError):  # a link that leads round in a circle leads nowhere
+            targets.add(host.resolve(path))
+    return sorted(named | targets)
 
 
 def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, takes_host: bool) -> Needs:

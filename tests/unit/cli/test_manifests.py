@@ -530,6 +530,12 @@ def test_the_target_of_a_link_was_not_mounted(two: str, tmp_path: Path) -> None:
     assert mounts(made(f"{two}:Linked")) == {str(tmp_path / "run"), str(tmp_path / "real")}
 
 
+def test_a_link_that_leads_round_in_a_circle_ended_in_a_traceback(two: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "dsp0").symlink_to("dsp0")
+    assert mounts(made(f"{two}:Linked")) == {str(tmp_path / "run")}
+
+
 def test_a_directory_that_a_parameter_names_was_not_mounted(two: str, tmp_path: Path) -> None:
     (tmp_path / "cards").mkdir()
     assert str(tmp_path / "cards") in mounts(made(f"{two}:Cards", f"--set=root={tmp_path}/cards"))

@@ -53,7 +53,11 @@ class PathWatch:
 
     async def __aenter__(self) -> Self:
         await self._directories.__aenter__()
-        self._known = await offload(self._look)
+        try:
+            self._known = await offload(self._look)
+        except BaseException:  # a directory may not be read: nobody leaves a context that was not entered
+            await self._directories.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *exception: object) -> None:

@@ -76,6 +76,25 @@ async def test_without_inotify_it_looks_again_and_again(tmp_path: Path, monkeypa
         await told(watch, (tmp_path / "a").touch, {"/a"})
 
 
+async def test_a_directory_that_may_not_be_read_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user has 128 of these, and a watch that failed is called again and again."""
+
+    def refuse(_host: Host, pattern: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", pattern)
+
+    def opened() -> int:
+        links = (Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+        return sum("inotify" in os.readlink(link) for link in links if link.is_symlink())
+
+    monkeypatch.setattr(Host, "glob", refuse)
+    before, watch = opened(), Host(tmp_path).watch("/a/*")
+    with pytest.raises(PermissionError):
+        await watch.__aenter__()
+    assert opened() == before
+
+
 @pytest.mark.parametrize(("pattern", "rule"), [("/run/**/state", "must not have"), ("run/state", "must be absolute")])
 def test_a_pattern_that_cannot_be_watched_is_refused(pattern: str, rule: str) -> None:
     with pytest.raises(InvalidValueError, match=rule):
