@@ -24,8 +24,10 @@ from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.dra.status import ApiRefused, Kind
 from kdp_testkit.dra.store import Store
 from kdp_testkit.dra.timings import DraTimings
+from kdp_testkit.patience import PATIENCE
 
 from .conftest import MakeCluster, Namespace
+from .dra_manager_scenarios import until
 from .dra_scenarios import (
     DRIVER,
     Node,
@@ -143,9 +145,10 @@ class RealNode:
 class SimulatedNode:
     """The same with both simulations."""
 
-    def __init__(self, server: SimulatedApiServer, kubelet: SimulatedDraKubelet) -> None:
+    def __init__(self, server: SimulatedApiServer, kubelet: SimulatedDraKubelet, driver: RecordingDriver) -> None:
         self._server = server
         self._kubelet = kubelet
+        self._driver = driver
         self._pods: dict[str, DraPod] = {}
 
     async def make_claim(self, name: str, skips: Sequence[str] = ()) -> None:
@@ -176,8 +179,10 @@ class SimulatedNode:
         await self._kubelet.stop_pod(self._pods.pop(pod))
 
     async def restart(self) -> None:
+        told = len(self._driver.notified)
         await self._kubelet.restart()
         await self._kubelet.until_registered(DRIVER)
+        assert await until(lambda: len(self._driver.notified) > told, PATIENCE)
 
 
 async def simulated_kubelet_observations(
@@ -191,7 +196,8 @@ async def simulated_kubelet_observations(
             RecordingDriver(DRIVER, kubelet.root) as driver,
         ):
             await kubelet.until_registered(DRIVER)
-            return await play(SimulatedNode(server, kubelet), driver)
+            assert await until(lambda: driver.notified, PATIENCE)
+            return await play(SimulatedNode(server, kubelet, driver), driver)
 
 
 async def simulated_ask(server: SimulatedApiServer) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...cdi import CdiDirectory, parse_spec
 from ...cluster.api import ApiError
 from ...concurrency.threads import offload
-from ...errors import InvalidValueError
+from ...errors import CheckpointError, InvalidValueError
 from ...model.names import check_claim_uid
 from ...storage import reading
 from .cdi_specs import kind_of, record_of
@@ -90,12 +90,19 @@ class Orphans:
         return True
 
     def rebuilt(self, uid: str) -> Record | None:
-        """Return a record made from a claim's CDI spec; None: there is none, or it says nothing. Blocks."""
+        """Return a record made from a claim's CDI spec; None: there is none, or it says nothing. Blocks.
+
+        Raises:
+            CheckpointError: It cannot be read now, as without a free file descriptor.
+        """
         file = self._cdi.file(self._kind, uid)
         try:
             record = record_of(parse_spec(reading.read(file, follow=False), where=str(file)))
-        except (OSError, InvalidValueError):
+        except (FileNotFoundError, NotADirectoryError, reading.UnusableFileError, InvalidValueError):
             return None
+        except OSError as error:
+            text = f"{file} cannot be read: {error.strerror}; kdp needs it to undo the claim, and tries again"
+            raise CheckpointError(text) from None
         return record if record is not None and record.claim.uid == uid else None
 
     async def gone(self, *, grace: float) -> list[Claim]:

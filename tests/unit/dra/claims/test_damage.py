@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,21 @@ async def test_released_is_called_once_although_there_are_no_descriptors_after_i
         assert await unprepared(world, 0) == ""
         assert sorted(call[2] for call in backend.calls) == ["rw0", "rw1"]
         assert world.files == []
+
+
+async def test_a_spec_that_could_not_be_read_was_taken_for_none_and_nothing_was_released(
+    world: World, backend: Widgets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chaos, seed 1907704913: the record was gone, no descriptor was free, and the claim's last trace was removed."""
+    await prepared(world, 0, "w0")
+    record_of(world, claim(0)).unlink()
+
+    def refused(*_: Any, **__: Any) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.preparer._locks, "claim", lambda _: nullcontext())
+        patch.setattr(os, "open", refused)
+        assert "cannot be read: Too many open files" in await unprepared(world, 0)
+    assert await unprepared(world, 0) == ""
+    assert [call[0] for call in backend.calls] == ["allocate", "released"]
