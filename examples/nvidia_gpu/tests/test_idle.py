@@ -65,9 +65,7 @@ def test_a_shared_gpu_is_asked_when_the_last_container_has_given_it_back(make: M
     shared: Any = share(backend, Sharing(replicas=2))
     with opened(backend), watching(backend) as report:
         held = [released(device, "nvidia.com/gpu.shared") for device in shared.discover()[:2]]
-        for allocation in held:
-            shared.allocate(allocation)
-        shared.released(held[0])
+        shared.released(attrs.evolve(held[0], shared_with={GPU(0): held[1].ids}))
         node.change(0, pids=(42,))
         shared.released(held[1])
         report.until(1)

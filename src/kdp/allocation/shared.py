@@ -4,14 +4,12 @@ The backend inside sees its own devices only: ``allocate`` gets the device of a 
 replicas the container has; a fault that ``watch`` reports of a device is one of all its replicas; ``prefer`` chooses
 among units. Each replica carries the device it is of as its ``handle``, so no table of replicas is kept.
 
-``released`` reaches the backend when no container that is known here holds the device any more: what scrubs it must not
-meet the others that share it.
+``released`` reaches the backend when no other container has the device: what scrubs it must not meet them.
 """
 
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast, final
 
@@ -26,6 +24,8 @@ from .problem import Problem
 from .sharing import base_id, replica_id
 
 if TYPE_CHECKING:
+    import threading
+
     from ..model.edits import ContainerEdits
     from .sharing import Sharing
 
@@ -62,15 +62,7 @@ def share(backend: DeviceBackend, sharing: Sharing) -> DeviceBackend:
     if not is_overridden(backend, "allocate"):
         hooks["allocate"] = _shared_default
     hooks["labels"] = _WRAPPERS["labels"](backend.labels)  # the default, too, is about cards and not replicas
-    if is_overridden(backend, "released"):
-        hooks["allocate"] = _wrapped(hooks["allocate"], _bound, _taken)
     return cast("DeviceBackend", type(type(backend).__name__, (_Shared,), hooks)(backend, sharing))
-
-
-def remember_held(backend: DeviceBackend, ids: Iterable[str]) -> None:
-    """Tell a backend which replicas are held since before its process began; nothing to one that is not shared."""
-    if isinstance(backend, _Shared):
-        backend.hold(ids)
 
 
 class _Shared(WrappedBackend):
@@ -79,9 +71,11 @@ class _Shared(WrappedBackend):
     def __init__(self, inner: DeviceBackend, sharing: Sharing) -> None:
         self.inner = inner
         self.sharing = sharing
-        self._lock = threading.Lock()
-        self._held: dict[str, str] = {}
         self._made: dict[str, tuple[Device, str, list[Device]]] = {}
+
+    @override
+    def device_of(self, device_id: str) -> str:
+        return base_id(device_id)
 
     def static(self, name: str) -> str:
         """Return a statically named resource: renamed if all its devices are shared."""
@@ -140,28 +134,6 @@ class _Shared(WrappedBackend):
                 f"{allocation.resource}: the container asks for {asked} replicas of shared devices, at most {limit} "
                 f"are allowed here; more replicas give no more of a device, so ask for {limit}"
             )
-
-    def taken(self, allocation: Allocation) -> None:
-        """Remember which replicas are held, and of which devices."""
-        with self._lock:
-            self._held.update((device.id, _origin(device).id) for device in allocation)
-
-    def hold(self, ids: Iterable[str]) -> None:
-        """Remember replicas that were taken before this process began."""
-        with self._lock:
-            self._held.update((name, base_id(name)) for name in ids)
-
-    def given_back(self, allocation: Allocation) -> tuple[Device, ...]:
-        """Return the devices of which no other replica is held."""
-        with self._lock:
-            others = {base for name, base in self._held.items() if name not in allocation.ids}
-        return tuple(device for device in _origins(allocation) if device.id not in others)
-
-    def forget(self, allocation: Allocation) -> None:
-        """Forget replicas that were given back, once the release is done."""
-        with self._lock:
-            for name in allocation.ids:
-                self._held.pop(name, None)
 
 
 def _read_inside(name: str) -> property:
@@ -257,23 +229,10 @@ async def _shared_default(self: _Shared, devices: Allocation) -> ContainerEdits:
     return cast("ContainerEdits", DeviceBackend.allocate(self, allocation))
 
 
-def _bound(self: _Shared, allocation: Allocation) -> tuple[_Shared, Allocation]:
-    return self, allocation
-
-
-def _taken(self: _Shared, result: Any, allocation: Allocation) -> Any:
-    """Note who holds the devices, for ``released``."""
-    self.taken(allocation)
-    return result
-
-
 def _freed(self: _Shared, allocation: Allocation) -> tuple[Allocation] | None:
-    free = self.given_back(allocation)
-    return (attrs.evolve(self.of_containers(allocation), devices=free),) if free else None
-
-
-def _forgotten(self: _Shared, _result: None, allocation: Allocation) -> None:
-    self.forget(allocation)
+    inside = self.of_containers(allocation)
+    free = tuple(device for device in inside if device.id not in allocation.shared_with)
+    return (attrs.evolve(inside, devices=free),) if free else None
 
 
 def _prefer(inner: _Hook) -> _Hook:
@@ -347,7 +306,7 @@ _WRAPPERS: Mapping[str, Callable[[_Hook], _Hook]] = {
     "links": lambda inner: _wrapped(inner, _with_origins),
     "counters": lambda inner: _wrapped(inner, _same),
     "prepare_container": lambda inner: _wrapped(inner, _of_containers),
-    "released": lambda inner: _wrapped(inner, _freed, _forgotten),
+    "released": lambda inner: _wrapped(inner, _freed),
     "measure": lambda inner: _wrapped(inner, _same),
     "labels": lambda inner: _wrapped(inner, _with_origins),
     "needs": lambda inner: _wrapped(inner, _same),

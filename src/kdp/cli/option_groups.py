@@ -17,6 +17,7 @@ SETTINGS: Final = {
     "Discovery and health": ("poll_interval", "health_policy", "when_no_devices", "host_root", "snapshot"),
     "Choice and sharing of devices": (
         "policy",
+        "release_policy",
         "replicas",
         "replicas_for",
         "replica_placement",

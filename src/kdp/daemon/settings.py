@@ -43,6 +43,7 @@ OnUnhealthy = Literal["log", "evict"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Policy = Literal["first", "packed", "spread", "numa", "linked", "none"]
+ReleasePolicy = Literal["notify", "scrub"]
 ReplicaPlacement = Literal["spread", "packed", "distinct"]
 ReplicaResource = Literal["same", "shared"]
 Switch = Literal["off", "on"]
@@ -257,6 +258,11 @@ class Settings:
         "NAME",
         modes=PLUGIN,
     )
+    release_policy: ReleasePolicy | None = setting(
+        None,
+        parsers.Choice(ReleasePolicy),
+        "Offer a device that a pod gave back at once, or only when it is scrubbed; default: what each backend says.",
+    )
     replicas: int | None = setting(
         None,
         parsers.number(1, MAX_REPLICAS, 4),
@@ -449,6 +455,7 @@ class ServeOptions(TypedDict, total=False):
     labels_dir: str | os.PathLike[str]
     status_page: Switch
     policy: Policy
+    release_policy: ReleasePolicy
     replicas: int
     replicas_for: str | Mapping[str, int]
     replica_placement: ReplicaPlacement

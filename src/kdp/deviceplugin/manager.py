@@ -20,7 +20,9 @@ from ..concurrency.observable import Observable
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.shared_host import agreed
 from ..kubelet import KubeletWatch
+from ..model.backend import WrappedBackend
 from ..startup import shown
+from ..supervision.backend_validation import scrubs
 from ..supervision.findings import resource_of, static_resources
 from ..supervision.given import taken
 from ..supervision.service import BaseStatus, Service
@@ -126,7 +128,9 @@ class PluginManager(Service):
                 state=state,
                 measures=options.measures,
                 wants_labels=options.wants_labels,
+                wants_counters=not isinstance(backend, WrappedBackend),  # replicas of one device share what it takes
             )
+            scrubs(backend, options.release_policy)  # refuses what cannot be
             supervisor.outdated = functools.partial(self._outdated, backend)
             for resource in static_resources(backend):
                 if resource in self._owners:
@@ -294,8 +298,16 @@ class PluginManager(Service):
             await self._tracker.records.adopted(name)
 
     def _attach(self, resource: str, supervisor: Supervisor) -> None:
-        wants_release = supervisor.hooks.overridden("released")
-        owner = Owner(backend=supervisor.backend, wants_release=wants_release, adopted=supervisor.judge_again)
+        backend, overridden = supervisor.backend, supervisor.hooks.overridden
+        place = backend.device_of if isinstance(backend, WrappedBackend) else None
+        owner = Owner(
+            backend=backend,
+            wants_release=overridden("released"),
+            has_counters=place is None and overridden("counters"),
+            place=place,
+            scrubs=scrubs(backend, self._options.release_policy),
+            adopted=supervisor.judge_again,
+        )
         self._tracker.attach(resource, owner)
         self._releaser.attach(resource, supervisor)
 

@@ -45,6 +45,7 @@ class ManagerOptions:
             nowhere.
         pace: How often the kubelet is asked what pods hold; None: `Pace`'s defaults.
         policy: Which devices to prefer, over every backend's own; ``none``: the kubelet chooses; None: as they say.
+        release_policy: Whether a device is offered before it is scrubbed, over every backend's own; None: as they say.
         counts: Where is counted what happens; one manager may hand it to the next.
         history: Takes what happens; None: nobody reads it.
         follows_pods: Whether the kubelet is asked each minute which pods hold devices, also if no backend needs it.
@@ -65,6 +66,7 @@ class ManagerOptions:
     state_dir: Path | None = None
     pace: Pace | None = None
     policy: str | None = None
+    release_policy: str | None = None
     counts: PluginCounts = attrs.field(factory=PluginCounts, eq=False, repr=False)
     history: History | None = attrs.field(default=None, eq=False, repr=False)
     follows_pods: bool = False

@@ -22,6 +22,7 @@ from ..errors import ListTooLargeError, RegistrationError, RegistrationRefusedEr
 from ..kubelet import KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
+from ..supervision.backend_validation import scrubs
 from ..supervision.change_log import ChangeLog
 from ..supervision.given import owners_of
 from ..supervision.obstacles import LOOK_PAUSE, blocked_health, without_blocked
@@ -108,6 +109,7 @@ class DevicePlugin:
 
             self._cdi = ResourceCdi(resource, options.cdi, host, supervisor.backend.joined_env)
         self._tracker = tracker
+        self._scrubs = scrubs(supervisor.backend, options.release_policy)
         self._session = Session(backoff=Backoff(), watcher=self._options.is_watcher)
         self._mailbox: asyncio.Queue[session.Event] = asyncio.Queue()
         self._changed: Observable[None] = Observable(None)
@@ -163,11 +165,41 @@ class DevicePlugin:
 
     def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""
+        if self._scrubs:
+            devices = self._without_unscrubbed(devices)
+        if self.supervisor.counters:
+            devices = self._without_taken(devices)
         if self._cdi is None:
             return devices
         if self._cdi.problem != self._problem_offered:
             self._problem_offered, self._blocked_since = self._cdi.problem, time.monotonic()
         return without_blocked(devices, self._cdi.obstacle)
+
+    def _without_unscrubbed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        records = self._tracker.records
+        unsaved = records.unsaved(self.resource)
+        withheld = records.withheld(self.resource, (device.id for device in devices))
+        return without_blocked(devices, lambda device: unsaved or withheld.get(device.id))
+
+    def _without_taken(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        from ..supervision.counters import shortages  # late: few plugins pay for it
+
+        everything = self.supervisor.discovery.value.devices or ()
+        held = self._tracker.records.held(self.supervisor.backend)
+        why = shortages(devices, devices=everything, held=held, counters=self.supervisor.counters)
+        return without_blocked(devices, lambda device: why.get(device.id)) if why else devices
+
+    async def _follow_offers(self) -> None:
+        """Offer anew what came back, was scrubbed, or was given away, and what shares counters with that."""
+        records = self._tracker.records
+        while True:
+            version = records.offers.version
+            if self._scrubs:
+                await records.look_at_state()
+            if self.inventory.snapshot is not None:
+                self.update(self._found)
+            with anyio.move_on_after(LOOK_PAUSE if self._scrubs else None):
+                await records.offers.after(version)
 
     async def _look_at_cdi(self, cdi: ResourceCdi) -> None:
         """Look regularly whether the CDI file is as it should be, and at once after a refused Allocate."""
@@ -301,6 +333,8 @@ class DevicePlugin:
                 tasks.start_soon(self._follow_kubelet)
                 if self._cdi is not None:
                     tasks.start_soon(self._look_at_cdi, self._cdi)
+                if self._scrubs or self.supervisor.hooks.overridden("counters"):
+                    tasks.start_soon(self._follow_offers)
                 while self._session.state is not State.STOPPED:
                     event, before = await self._next_event(), self._session.state
                     commands = self._session.handle(event, time.monotonic())
@@ -399,6 +433,7 @@ class DevicePlugin:
             records=self._tracker.records,
             post=self._take,
             cdi=self._cdi,
+            scrubs=self._scrubs,
         )
         self._server = SocketServer(self._names.path(generation), self._servicer.handlers())
         await self._server.start()

@@ -68,6 +68,9 @@ class Releaser:
                 if supervisor.discovery.value.problem is not None:  # closed: no hook is called but `open`
                     records.fail_release(record)
                     return
+                if record.is_back and not all(self._tracker.is_there(*key) for key in record.keys):
+                    records.postpone_release(record)
+                    return
                 await self._call(record, supervisor)
         except KdpError as error:
             again = records.fail_release(record)
@@ -88,5 +91,10 @@ class Releaser:
             deadline=time.monotonic() + limit,
             state=check_state(record.state),
             joined_env=supervisor.backend.joined_env,
+            shared_with=self._tracker.records.shared_with(record.resource, record.ids, is_over=True),
         )
-        await supervisor.call("released", allocation, deadline=limit)
+        try:
+            await supervisor.call("released", allocation, deadline=limit)
+        except KdpError:
+            await self._tracker.records.keep_state_of(record, allocation.state)  # what is done need not be done again
+            raise

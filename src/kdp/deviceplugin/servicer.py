@@ -18,9 +18,11 @@ import grpc
 from ..errors import AllocationError, CdiWriteError, EditConflictError, InvalidValueError, KdpError, sentence
 from ..kubelet.plugin_watcher import Registration
 from ..model.backend import Allocation, PreferRequest
+from ..model.devices import Health
 from ..model.edits import ContainerEdits
 from ..startup import shown
 from ..supervision.given import Given
+from ..supervision.health import is_of_scrub
 from ..supervision.hooks import check_state
 from . import wire
 from .answers import code_of, preference_fault, preferred_ids
@@ -144,6 +146,7 @@ class Servicer:
         records: AllocationRecords,
         post: Callable[[Answer | Note], None],
         cdi: ResourceCdi | None = None,
+        scrubs: bool = False,
     ) -> None:
         self._resource = resource
         self._generation = generation
@@ -161,13 +164,14 @@ class Servicer:
 
             self._choices = Choices()
         self._cdi = cdi
+        self._scrubs = scrubs
         self._ended = False
         self._calls: set[asyncio.Task[Any]] = set()
         self._drained = False
         hooks = supervisor.hooks
         self._asks_backend = hooks.overridden("allocate")
         self.options = wire.PluginOptions(
-            pre_start_required=hooks.overridden("prepare_container"),
+            pre_start_required=scrubs or hooks.overridden("prepare_container"),
             preferred_allocation=hooks.overridden("prefer") or supervisor.preferences is not None,
         )
 
@@ -292,7 +296,9 @@ class Servicer:
                 devices=self._healthy(wanted),
                 deadline=until,
                 joined_env=self._supervisor.backend.joined_env,
+                shared_with=self._records.shared_with(self._resource, wanted),
             )
+            self._check_counters(allocation)
             reply = await self._reply(allocation)
             named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
             moving = [device for device in allocation if device.edits.device_nodes or device.identity]
@@ -306,6 +312,21 @@ class Servicer:
         if took > SLOW:
             logger.warning("%s: Allocate took %.1f s; no other pod is admitted meanwhile", self._resource, took)
         return reply
+
+    def _check_counters(self, allocation: Allocation) -> None:
+        """Refuse devices of which the kubelet does not know yet that others leave nothing of what they share."""
+        supervisor = self._supervisor
+        if not supervisor.counters:
+            return
+        from ..supervision.counters import shortages
+
+        devices = supervisor.discovery.value.devices or ()
+        held = self._records.held(supervisor.backend) - set(allocation.ids)
+        for device in allocation:
+            found = shortages([device], devices=devices, held=held, counters=supervisor.counters)
+            if found:
+                raise AllocationError(f"{self._resource}: device {device.id}: {found[device.id]}")
+            held.add(device.id)
 
     async def _reply(self, allocation: Allocation) -> wire.ContainerReply:
         if self._asks_backend:
@@ -356,6 +377,11 @@ class Servicer:
 
     def _healthy(self, ids: Sequence[str]) -> tuple[Device, ...]:
         devices = self._known(ids)
+        if self._scrubs:  # the start of the container waits for that, and not this
+            devices = tuple(
+                attrs.evolve(device, health=Health.healthy()) if is_of_scrub(device.health) else device
+                for device in devices
+            )
         for device in devices:
             if not device.health.is_healthy:
                 raise AllocationError(f"{self._resource}: device {device.id} is unhealthy: {device.health.reason}")
@@ -411,12 +437,20 @@ class Servicer:
         remaining: float | None = context.time_remaining()
         if remaining is not None:  # pyright: ignore[reportUnnecessaryComparison] - without a deadline it is
             limit = max(0.0, min(limit, remaining - MARGIN))
+        if self._scrubs:
+            began = time.monotonic()
+            await self._records.scrubbed(self._resource, ids, until=began + limit)
+            await self._records.start(self._resource, ids)
+            limit = max(0.0, limit - (time.monotonic() - began))
+            if not self._supervisor.hooks.overridden("prepare_container"):
+                return
         allocation = Allocation(
             resource=self._resource,
             devices=self._known(sorted(set(ids))),
             deadline=time.monotonic() + limit,
             state=self._records.state(self._resource, ids),
             joined_env=self._supervisor.backend.joined_env,
+            shared_with=self._records.shared_with(self._resource, ids),
         )
         await self._supervisor.call(
             "prepare_container", allocation, deadline=limit, then=lambda _: check_state(allocation.state)

@@ -83,6 +83,8 @@ class DriverOptions(BaseOptions):
         device_status: Whether claims say in ``status.devices`` that their devices are ready (`kdp.dra.claims.status`).
             It needs more permissions: DRA contract section 3.5.
         device_metadata: Whether containers get a file that describes their devices (`kdp.dra.claims.metadata`).
+        release_policy: Whether a device is offered while ``released`` fails for the claim that had it, over every
+            backend's own; None: as they say.
         boot_id: Which boot of the node this is; None: as the kernel says.
         claim_grace: Seconds that a claim must be gone from the API before it is undone although the kubelet did not
             ask.
@@ -97,6 +99,7 @@ class DriverOptions(BaseOptions):
     health: bool = True
     device_status: bool = False
     device_metadata: bool = False
+    release_policy: str | None = None
     boot_id: str | None = None
     claim_grace: float = COLLECT_GRACE
 

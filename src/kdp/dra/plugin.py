@@ -33,6 +33,7 @@ from ..kubelet.plugin_watcher import Registration
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..model.devices import Device
+from ..supervision.backend_validation import scrubs
 from ..supervision.health import DeviceHealth
 from ..supervision.held_claim import HeldClaim
 from ..supervision.obstacles import Offer
@@ -237,6 +238,7 @@ class DraPlugin:
             if options.device_status
             else None,
             metadata=options.device_metadata,
+            scrubs=scrubs(supervisor.backend, options.release_policy),
             history=options.history,
         )
         supervisor.outdated = self.preparer.outdated

@@ -70,6 +70,8 @@ class Allocation(Sequence[Device]):
         admin_access: Whether this is admin access: another claim may have the devices at the same time, so neither
             ``allocate`` nor ``released`` may change anything about them. Source: DRA contract section 3.4.
         joined_env: The backend's ``joined_env``, for `edits`.
+        shared_with: Who else has one of the devices now, by device id: a device plugin's replicas (``gpu-0::1``), or
+            claims (``NAMESPACE/NAME``). In ``released`` these are the ones whose release is still to come.
         network: What is known of network interfaces, by device id. What ``allocate`` puts in is told in the claim's
             ``status.devices`` (``--device-status on``) and in the metadata file of its containers (``--device-metadata
             on``). Other hooks find nothing in it.
@@ -88,6 +90,7 @@ class Allocation(Sequence[Device]):
     share_id: Mapping[str, str] = attrs.field(factory=dict[str, Any])
     admin_access: bool = False
     joined_env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    shared_with: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
     network: dict[str, NetworkData] = attrs.field(factory=dict[str, Any])
 
     @overload
@@ -291,6 +294,10 @@ class DeviceBackend(abc.ABC):
             left out if they have a default; ``apiVersion`` is the class variable ``api_version``, or else the driver's
             name and ``/v1``. ``allocate`` finds an object of it in ``Allocation.config``. Set on the class. None: there
             are no parameters.
+        release_policy: What a device waits for that a pod gave back. ``notify``: for nothing; ``released`` is called.
+            ``scrub``: until ``released`` has succeeded. Until then it is not offered, and a container that gets it all
+            the same does not start. ``allocate`` may be called before that, so it must leave such a device alone. The
+            option ``release_policy`` of `kdp.run` and ``kdp run`` goes before it.
         unused_hooks: Hooks that the class has and this object does not want called, as one that an option switches on:
             ``self.unused_hooks = () if scrub else ("released",)`` in ``__init__``. They count as not overridden.
         measurements: What ``measure`` measures, as ``(kdp.Measurement("gpu_utilization", unit="ratio", help="Share of
@@ -307,6 +314,7 @@ class DeviceBackend(abc.ABC):
     joined_env: Mapping[str, str] = {}
     policy: str | None = None
     config: type | tuple[type, ...] | None = None
+    release_policy: str = "notify"
     unused_hooks: Collection[str] = ()
     measurements: Sequence[Measurement] = ()
     measure_interval: float = 10.0
@@ -396,9 +404,10 @@ class DeviceBackend(abc.ABC):
         A card whose memory is divided declares ``{"gpu-0": {"memory": Quantity("80Gi")}}``, and each of its partitions
         ``consumes={"gpu-0": {"memory": Quantity("20Gi")}}``: the scheduler allocates no more of them than there is.
 
-        Called by a DRA driver only, after each ``discover``. Deadline 30 s. On an exception, or if a device consumes
-        what is not declared here, what was published before stays in force. Source: the field ``sharedCounters`` of
-        ``resource.k8s.io/v1`` ResourceSlice.
+        Called after each ``discover``. Deadline 30 s. On an exception, or if a device consumes what is not declared
+        here, what was published before stays in force. A device plugin counts what pods hold, and does not offer a
+        device for which too little is left. Source: the field ``sharedCounters`` of ``resource.k8s.io/v1``
+        ResourceSlice.
         """
         return {}
 
@@ -419,7 +428,10 @@ class DeviceBackend(abc.ABC):
         a plugin that is killed may do it again. Never while a pod holds one of the devices: if they are given to
         another pod before it could be told, it is told when that one has ended, too; allocations of the same devices
         that left equal states count as one then. While it runs, an ``allocate`` of these devices waits. Deadline 60 s.
-        May raise: it is called again with growing pauses (5 s to 5 min).
+        May raise: it is called again with growing pauses (5 s to 5 min), and finds ``state`` as it left it.
+
+        With ``release_policy = "scrub"`` it is called as soon as the devices are given to another pod, before that
+        pod's container starts, and ``allocate`` waits for nothing.
 
         A pod that ends, or is refused, before a list names it gives its devices back in the same way. No list names
         the devices of plain init containers: they are given back when the pods that came shortly before the allocation
@@ -466,6 +478,10 @@ class WrappedBackend(DeviceBackend):
     """
 
     inner: DeviceBackend
+
+    @abc.abstractmethod
+    def device_of(self, device_id: str) -> str:
+        """Return the id that the inner backend uses for one of these devices."""
 
 
 def tell_mode(backend: DeviceBackend, *, is_dra: bool) -> None:

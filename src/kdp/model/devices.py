@@ -293,14 +293,15 @@ class Device:
         handle: The vendor's own object: not compared, not logged, not sent. The newest always replaces the one
             before, also when nothing else changed.
         shareable: Whether several claims may have it at once, each with a part of its capacity: True, or by capacity
-            the `RequestPolicy` of what a claim may ask for. None or False: one claim at a time. DRA only, as all that
-            follows (docs/explanation/device-plugin-or-dra.md); a device plugin shares by replicas instead.
+            the `RequestPolicy` of what a claim may ask for. None or False: one claim at a time. DRA only
+            (docs/explanation/device-plugin-or-dra.md); a device plugin shares by replicas instead.
         consumes: What it takes of the counters that ``DeviceBackend.counters`` declares, by counter set and counter:
-            partitions of one card cannot be allocated beyond what the card has.
+            partitions of one card cannot be allocated beyond what the card has. A device plugin does not offer a device
+            while pods hold others that leave too little for it.
         exists: False: a partition that ``allocate`` makes when it is given. Its device nodes need not be there, and a
             device plugin does not list it.
-        taints: What keeps claims away from it that do not tolerate it.
-        binding_conditions: What has to come true before a pod with this device is bound to its node.
+        taints: What keeps claims away from it that do not tolerate it. DRA only.
+        binding_conditions: What has to come true before a pod with this device is bound to its node. DRA only.
     """
 
     __repr__ = shown

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 
 from ..concurrency.counts import NO_DURATIONS, Distribution, Names
+from ..supervision.health import is_withheld
 from . import series
 
 if TYPE_CHECKING:
@@ -139,7 +140,11 @@ def read_part(reading: Reading, names: Vocabulary, name: str, part: Part, *, van
     """Add what a resource and a driver have in common, and return its label."""
     label = names.resources.of(name)
     reading.add(series.DEVICES, part.healthy, label, "healthy")
-    reading.add(series.DEVICES, part.devices - part.healthy, label, "unhealthy")
+    withheld = 0
+    if part.healthy < part.devices:
+        withheld = sum(is_withheld(device.health) for device in part.listed.values())
+    reading.add(series.DEVICES, withheld, label, "withheld")
+    reading.add(series.DEVICES, part.devices - part.healthy - withheld, label, "unhealthy")
     kinds: dict[str, int] = {"vanished": vanished} if vanished else {}
     for health in part.faults.values():
         if not health.state.is_listed_healthy:

@@ -41,7 +41,8 @@ class Series:
 
 LABELS: Final[Mapping[str, str]] = {
     "resource": "The extended resource; in the DRA modes the driver. The first 64 names; `other` for further ones.",
-    "health": "`healthy`, `unhealthy`: as the kubelet or the scheduler sees the device.",
+    "health": "`healthy`, `unhealthy`: as the kubelet or the scheduler sees the device. `withheld`: unhealthy for the "
+    "kubelet, because it is being scrubbed or its share is in use.",
     "kind": "What the backend calls the fault, the first 32 kinds; `other` for further ones. kdp's own: `discover`, "
     "`device_node`, `silence`, `quarantine`, `further`, `vanished`. `none`: the device has no fault.",
     "to": "`healthy`, `suspect`, `unhealthy`, `recovering`, `quarantined`.",

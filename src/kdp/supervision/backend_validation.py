@@ -39,6 +39,26 @@ def check_attributes(backend: DeviceBackend) -> None:
         raise ConfigurationError(str(error)) from None
 
 
+def scrubs(backend: DeviceBackend, policy: str | None) -> bool:
+    """Return whether devices of a backend are scrubbed between two pods.
+
+    Args:
+        backend: The backend.
+        policy: The policy that goes before its own; None: there is none.
+
+    Raises:
+        ConfigurationError: It has no hook that could do it.
+    """
+    if (policy or backend.release_policy) != "scrub":
+        return False
+    if not is_overridden(backend, "released"):
+        raise ConfigurationError(
+            f"{type(backend).__name__}: the release policy is 'scrub', and there is no hook 'released' that scrubs; "
+            "write one, or leave the policy at 'notify'"
+        )
+    return True
+
+
 def _resource(value: Any) -> None:
     if value is not None:
         check_resource_name(_text(value, "a resource's name or None; valid is 'example.com/widget'"))
@@ -76,6 +96,11 @@ def _policy(value: Any) -> None:
         from ..allocation.policies import check_policy  # late: few backends have a policy
 
         check_policy(_text(value, "the name of a policy or None; valid is 'packed'"))
+
+
+def _release_policy(value: Any) -> None:
+    if value not in ("notify", "scrub"):
+        raise InvalidValueError(f"{value!r} must be 'notify' or 'scrub'")
 
 
 def _unused_hooks(value: Any) -> None:
@@ -121,6 +146,7 @@ _CHECKS = {
     "stale_after": _stale_after,
     "joined_env": _joined_env,
     "policy": _policy,
+    "release_policy": _release_policy,
     "unused_hooks": _unused_hooks,
     "measurements": _measurements,
     "measure_interval": _measure_interval,

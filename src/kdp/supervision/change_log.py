@@ -11,7 +11,7 @@ import attrs
 
 from ..model.devices import Device, Health
 from ..startup import shown
-from .health import is_of_quarantine
+from .health import is_of_quarantine, is_withheld
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,7 +85,7 @@ class ChangeLog:
             if transition.before is not None and is_of_quarantine(transition.before) and is_of_quarantine(health):
                 continue  # a device is put there because it flaps: each further flap is no news
             if transition.before is not None or not health.is_healthy:
-                level = logging.INFO if health.is_healthy else logging.WARNING
+                level = logging.INFO if health.is_healthy or is_withheld(health) else logging.WARNING
                 news.setdefault((level, f"now {health}"), []).append(device.id)
         if removed:
             news[logging.INFO, self._gone] = list(removed)

@@ -84,6 +84,23 @@ class HealthState(enum.Enum):
 _UP = (HealthState.HEALTHY, HealthState.SUSPECT)
 
 
+SCRUBBED: Final = "being scrubbed after its last pod"
+"""How the reason of a device begins that a pod gave back, and that is not offered before it is scrubbed."""
+
+TAKEN: Final = "its share is in use"
+"""How the reason of a device begins that is not offered while pods hold others of the same hardware."""
+
+
+def is_of_scrub(health: Health) -> bool:
+    """Return whether a device is only not offered because it is being scrubbed."""
+    return health.reason is not None and health.reason.startswith(SCRUBBED)
+
+
+def is_withheld(health: Health) -> bool:
+    """Return whether a device works, and is only not offered now."""
+    return health.reason is not None and health.reason.startswith((SCRUBBED, TAKEN))
+
+
 def is_of_quarantine(health: Health) -> bool:
     """Return whether a device is listed with this health because it is in quarantine."""
     return health.reason is not None and health.reason.startswith(_QUARANTINED)

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
+    from ..model.quantities import Amount
     from .health import HealthChange
     from .labelling import Labelling
     from .measuring import Measuring
@@ -88,6 +89,7 @@ class Deadlines:
     allocate: float = 20.0
     prefer: float = 0.05
     links: float = 30.0
+    counters: float = 30.0
     prepare_container: float = 25.0
     released: float = 60.0
     measure: float = 5.0
@@ -131,8 +133,10 @@ class Supervisor:
         polls_links: Whether ``links`` is called when the units change. Without it, ``preferences`` knows no links.
         measures: Whether ``measure`` is called.
         wants_labels: Whether ``labels`` is called.
+        wants_counters: Whether ``counters`` is called after each discovery whose devices consume any.
 
     Attributes:
+        counters: What the devices of the last discovery share, by counter set and counter; empty: nobody wants to know.
         preferences: Which devices to prefer; None: there is no policy.
         preferred: Counts the answers: see `kdp.allocation.preferences.Preferences`.
         deadlines: As given.
@@ -162,6 +166,7 @@ class Supervisor:
         polls_links: bool = True,
         measures: bool = False,
         wants_labels: bool = False,
+        wants_counters: bool = False,
     ) -> None:
         check_attributes(backend)
         check_signatures(backend)
@@ -183,6 +188,8 @@ class Supervisor:
             from .labelling import Labelling  # late: few plugins pay for it
 
             self.labelling = Labelling(self.label)
+        self._wants_counters = wants_counters and self.hooks.overridden("counters")
+        self.counters: Mapping[str, Mapping[str, Amount]] = {}
         self.poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
         self.outdated: Callable[[Sequence[Device]], Mapping[str, str]] = lambda _: {}
@@ -347,6 +354,10 @@ class Supervisor:
 
     async def _discover(self) -> Findings:
         found: Findings = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
+        if self._wants_counters and any(device.consumes for device in found.devices):
+            from .counters import examined  # late: few plugins pay for it
+
+            self.counters = await self.hooks.call("counters", deadline=self.deadlines.counters, then=examined)
         return found
 
     def _examine(self, found: Any) -> Findings:

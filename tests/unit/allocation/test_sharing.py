@@ -17,7 +17,7 @@ from typing_extensions import override
 import kdp
 from kdp import Device, InvalidValueError
 from kdp.allocation import Override, Sharing, share
-from kdp.allocation.shared import _WRAPPERS, remember_held
+from kdp.allocation.shared import _WRAPPERS
 from kdp.allocation.sharing import base_id, replica_id
 from kdp.model.backend import Allocation, is_overridden
 from kdp.model.names import MAX_DEVICE_ID_LENGTH
@@ -244,31 +244,16 @@ async def test_a_device_is_released_when_its_last_replica_is() -> None:
     inner = Gpus()
     shared: Any = share(inner, Sharing(replicas=4))
     one, two = of(shared, "gpu-0::0", "gpu-1::0"), of(shared, "gpu-0::1")
-    for allocation in (one, two, one):  # the kubelet repeats itself
-        shared.allocate(allocation)
-    inner.calls.clear()
-    await shared.released(one)
+    await shared.released(attrs.evolve(one, shared_with={"gpu-0": two.ids}))
     assert inner.calls == [("released", ("gpu-1",))]
     await shared.released(two)
     assert inner.calls == [("released", ("gpu-1",)), ("released", ("gpu-0",))]
-
-
-async def test_replicas_that_were_held_before_the_process_began_keep_their_device() -> None:
-    inner = Gpus()
-    shared: Any = share(inner, Sharing(replicas=4))
-    remember_held(shared, ["gpu-0::0", "gpu-0::1"])
-    await shared.released(of(shared, "gpu-0::0"))
-    assert inner.calls == []
-    await shared.released(of(shared, "gpu-0::1"))
-    assert inner.calls == [("released", ("gpu-0",))]
-    remember_held(inner, ["gpu-0"])  # nothing is to be remembered of what is not shared
 
 
 async def test_a_device_that_is_gone_since_is_released_by_its_own_id() -> None:
     inner = Gpus()
     shared: Any = share(inner, Sharing(replicas=4))
     gone = Allocation(resource="example.com/gpu", devices=(Device(id="old::3"),), deadline=time.monotonic() + 1)
-    remember_held(shared, gone.ids)
     await shared.released(gone)
     assert inner.calls == [("released", ("old",))]
 

@@ -28,7 +28,7 @@ from kdp.operations.metrics import Metrics
 from kdp.operations.plugins import PluginsReader
 from kdp.operations.reading import Configuration
 from kdp.operations.series import LABELS, SERIES
-from kdp.supervision.health import DeviceHealth, HealthState
+from kdp.supervision.health import SCRUBBED, TAKEN, DeviceHealth, HealthState
 from kdp.supervision.measuring import Measured, Measuring
 from kdp.supervision.shared_state import SharedState
 
@@ -70,6 +70,9 @@ class Manager:
 
     def releasing(self, resource: str) -> int:
         return 1
+
+
+HEALTHS = ("healthy", "unhealthy", "withheld")
 
 
 def status(resource: str = RESOURCE, **changes: Any) -> ResourceStatus:
@@ -144,6 +147,15 @@ def test_each_series_of_device_plugins_is_exported_with_its_type_and_labels() ->
         for sample in family.samples:
             assert {*sample.labels} - {"le"} == {*each.labels}
             assert {*sample.labels} - {"le"} <= LABELS.keys()
+
+
+def test_devices_that_wait_for_a_scrub_or_for_their_share_are_not_told_as_broken() -> None:
+    """Else the alert that no device is healthy fires on a node whose pods have all slots."""
+    reasons = [f"{SCRUBBED}, since 12:03:04", f"{TAKEN}: it needs 2 of slots of c0", "XID 79"]
+    listed = {str(n): kdp.Device(id=str(n), health=kdp.Health.unhealthy(each)) for n, each in enumerate(reasons)}
+    found = shown(metrics(Manager(status(devices=3, healthy=0, listed=listed))))
+    told = {health: found[f"kdp_devices{{health={health},resource={RESOURCE}}}"] for health in HEALTHS}
+    assert told == {"healthy": 0, "unhealthy": 1, "withheld": 2}
 
 
 def test_the_values_are_those_that_were_counted() -> None:

@@ -22,11 +22,24 @@ Invariants, each with a mutant in the tests that breaks it:
 5. A vanished device is let go after two lists without it, `Pace.gap` apart, and never while one names it.
 6. While anything is owed there is a next look.
 7. An allocation that no list has named ends after two lists without it and without a suspect.
+8. Of a resource whose devices are scrubbed, `to_scrub` has whatever another pod may have left on a device.
+9. What a living pod has is not scrubbed.
+10. A container that is started again waits for no scrub.
+
+Of such a resource an Allocate says more: the kubelet gives a device away only when the pod that had it has ended. So
+whatever has started before that Allocate has *come back*, and ends at once, whatever the lists say of the device, which
+the next pod holds by then. One thing is asked of a list: that it no longer has the pod that had the device. A kubelet
+that lost its checkpoint gives devices of living pods away. An allocation that has not started left nothing: it may be
+that of an init container of the same pod.
+
+Replicas of one device are at one *place*, and come back when the last of them does. An Allocate of one replica says
+nothing of the pods that have the others. So a container waits until a list, asked for after its Allocate, names a pod
+with another replica: then both share the device. Else that pod may have ended, and what it left must be scrubbed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -46,6 +59,9 @@ Pod = tuple[str, str]
 FIRST_LOOK = 0.3
 """Seconds from an Allocate to the first list that is to show it: a pod may be short."""
 
+LOOK_AGAIN = 1.0
+"""Seconds between two lists while a device that came back waits for the end of its pod."""
+
 RETRY_FIRST, RETRY_MOST = 5.0, 300.0
 """Seconds until a release that failed is tried again; doubled each time."""
 
@@ -61,6 +77,9 @@ class AllocationRecord:
         state: What the backend's hooks left, JSON-like.
         given: What the container was given, by device id.
         suspects: Pods that may hold it unnamed, as they were saved; None: they were not known.
+        pod: The pod that the last list named with one of its devices; None: none has.
+        is_started: Whether its container may have started.
+        is_back: Whether its devices have come back, and must be scrubbed. Only of a resource that is scrubbed.
         retry_at: Not to be released before.
         failures: How many releases have failed.
         is_handed_out: Whether its release is under way.
@@ -74,6 +93,9 @@ class AllocationRecord:
     state: Mapping[str, Any]
     given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
     suspects: frozenset[Pod] | None = None
+    pod: Pod | None = None
+    is_started: bool = True
+    is_back: bool = False
     retry_at: float = float("-inf")
     failures: int = 0
     is_handed_out: bool = False
@@ -98,6 +120,7 @@ class _Track:
     under_way: int = 0
     is_seen: bool = False
     is_named: bool = False
+    named_at: float = float("-inf")
     missing_since: float | None = None
     is_missed: bool = False
     suspects: frozenset[Pod] = frozenset()
@@ -163,6 +186,21 @@ class Allocations:
         self._listed_at = float("-inf")
         self._pods: dict[Pod, float] = {}
         self._pods_at = float("-inf")
+        self._scrubbed: set[str] = set()
+        self._place: dict[str, Callable[[str], str]] = {}
+
+    def scrub(self, resource: str) -> None:
+        """From now on the devices of this resource are scrubbed between two pods."""
+        self._scrubbed.add(resource)
+
+    def share(self, resource: str, place: Callable[[str], str]) -> None:
+        """Take the devices of this resource as replicas; ``place`` returns the id of a replica's device."""
+        self._place[resource] = place
+
+    def place(self, resource: str, device_id: str) -> str:
+        """Return the id of a replica's device; any other id is returned unchanged."""
+        place = self._place.get(resource)
+        return device_id if place is None else place(device_id)
 
     def owed(self, resource: str | None = None) -> list[AllocationRecord]:
         """Return the allocations that are not released yet, the oldest first."""
@@ -209,6 +247,83 @@ class Allocations:
         """Take back an allocation that was handed out and whose release has not begun: its devices are asked for."""
         use.is_handed_out = False
 
+    def take_back(self, resource: str, ids: Iterable[str]) -> None:
+        """The kubelet gives these devices away: what has started with them before has come back."""
+        for device_id in ids:
+            for use in self._uses_of.get((resource, device_id), {}).values():
+                use.is_back |= use.is_started
+
+    def waits_for(self, resource: str, ids: Collection[str]) -> AllocationRecord | None:
+        """Return an allocation that keeps a container with exactly these devices from starting; None: it may start.
+
+        Either the allocation has come back and is not scrubbed, or it is of another replica and its pod may have ended.
+        """
+        own = self.newest(resource, ids)
+        if own is not None and own.is_started and not own.is_back:
+            return None  # a container that is started again
+        places = {self.place(resource, device_id) for device_id in ids}
+        for use in self.owed(resource):
+            if not places.isdisjoint(self.place(resource, each) for each in use.ids):
+                if use.is_back:
+                    return use
+                if own is not None and use.is_started and not self._shares(use, own):
+                    return use
+        return None
+
+    def _shares(self, use: AllocationRecord, own: AllocationRecord) -> bool:
+        """Whether the pods of two allocations of one device are known to have it at the same time, or to be one pod."""
+        if not set(own.ids).isdisjoint(use.ids):
+            return True  # the later Allocate did not take it back, so it is an init container's
+        since = max(self._tracks[key].changed_at for key in own.keys)
+        return any(self._tracks[key].named_at > since for key in use.keys)
+
+    def withheld(self, resource: str, ids: Iterable[str]) -> dict[str, AllocationRecord]:
+        """Return the devices among these that wait for a scrub, each with the allocation that is not scrubbed.
+
+        A device that was given away again is not among them, nor is a replica of a device that is in use.
+        """
+        back: dict[str, AllocationRecord] = {}
+        in_use: dict[str, set[str]] = {}
+        for use in self.owed(resource):
+            for device_id in use.ids:
+                place = self.place(resource, device_id)
+                if use.is_back:
+                    back.setdefault(place, use)
+                elif use.is_started:
+                    in_use.setdefault(place, set()).add(device_id)
+        found: dict[str, AllocationRecord] = {}
+        for device_id in ids if back else ():
+            place, newest = self.place(resource, device_id), self.newest_of(resource, device_id)
+            is_shared = bool(in_use.get(place, set()) - {device_id})
+            if place in back and not is_shared and (newest is None or newest.is_back):
+                found[device_id] = back[place]
+        return found
+
+    def others(self, resource: str, ids: Collection[str], *, is_over: bool) -> dict[str, tuple[str, ...]]:
+        """Return which other replicas of the same devices are allocated, by device.
+
+        Args:
+            resource: The resource.
+            ids: The replicas of a container.
+            is_over: Whether that container has ended. Then replicas of containers that have not started do not count,
+                and those that wait for a scrub do: the last of them is scrubbed.
+        """
+        found: dict[str, list[str]] = {self.place(resource, device_id): [] for device_id in ids}
+        for use in self.owed(resource):
+            if use.is_started if is_over else not use.is_back:
+                for device_id in sorted(set(use.ids) - set(ids)):
+                    found.get(self.place(resource, device_id), []).append(device_id)
+        return {place: tuple(dict.fromkeys(names)) for place, names in found.items() if names}
+
+    def is_vanished(self, resource: str, device_id: str) -> bool:
+        """Return whether a device is listed although the hardware no longer has it."""
+        return (resource, device_id) in self._vanished
+
+    def back(self, now: float) -> list[AllocationRecord]:
+        """Hand out what has come back, where no list can be had."""
+        waiting = (use for use in self._uses.values() if use.is_back and not use.is_handed_out)
+        return self._hand_out(use for use in waiting if now >= use.retry_at)
+
     def under_release(self, resource: str, ids: Iterable[str]) -> AllocationRecord | None:
         """Return an allocation of one of these devices whose release is under way."""
         uses = (use for device_id in ids for use in self._uses_of.get((resource, device_id), {}).values())
@@ -229,6 +344,11 @@ class Allocations:
         ]
         times += [self._next_look_at(key, self._tracks[key], owed=False) for key in self._vanished]
         times += [use.retry_at for use in self._uses.values() if use.failures and use.retry_at > self._listed_at]
+        times += [
+            max(use.retry_at, self._listed_at + LOOK_AGAIN)
+            for use in self._uses.values()
+            if use.is_back and not use.is_handed_out
+        ]
         return min(times, default=None)
 
     def _next_look_at(self, key: Key, track: _Track, *, owed: bool) -> float:
@@ -279,7 +399,7 @@ class Allocations:
     def add(self, use: AllocationRecord, now: float) -> None:
         """Take a new allocation, before its `end`."""
         for other in self._alike.get(_likeness(use), {}).values():
-            if not other.is_handed_out:
+            if not other.is_handed_out and not other.is_back:
                 self._remove(other)
                 break
         self._uses[use.uid] = use
@@ -317,10 +437,15 @@ class Allocations:
             self._vanished[key] = None
             self._tracks.setdefault(key, _Track(now)).forget(now)
 
+    def postpone(self, use: AllocationRecord, now: float) -> None:
+        """Hand the allocation out again, later: its devices are not there."""
+        self.withdraw(use)
+        use.retry_at = now + RETRY_FIRST
+
     def listed(
-        self, named: Collection[Key], pods: Collection[Pod], *, asked_at: float, now: float, is_complete: bool
+        self, named: Mapping[Key, Pod], pods: Collection[Pod], *, asked_at: float, now: float, is_complete: bool
     ) -> Outcome:
-        """Take an answer of the pod-resources API: the devices that pods hold, and all active pods.
+        """Take an answer of the pod-resources API: the devices that pods hold, each with its pod, and all active pods.
 
         Its silence means something only if the kubelet knows all its pods (``is_complete``).
         """
@@ -336,6 +461,9 @@ class Allocations:
                 if not track.is_seen:
                     seen.add(key[0])
                 track.is_seen = track.is_named = True
+                track.named_at = asked_at
+                if key[0] in self._scrubbed and self._name_pod(key, named[key]):
+                    seen.add(key[0])
                 track.suspects = frozenset()
                 track.missing_since, track.is_missed = None, False
             elif is_complete:
@@ -348,18 +476,50 @@ class Allocations:
                     track.missing_since = asked_at
                 elif asked_at - track.missing_since >= self._gap:
                     track.is_missed = True
-        ended = [use for use in self._uses.values() if self._has_ended(use, now)]
-        for use in ended:
-            use.is_handed_out = True
+        ended = self._hand_out(use for use in self._uses.values() if self._has_ended(use, now))
         gone = frozenset(key for key in self._vanished if self._tracks[key].is_missed)
         held = frozenset(key for key in self._vanished if self._tracks[key].is_named)
+        seen |= {use.resource for use in ended if use.is_back}
         owing = {use.resource for use in self._uses.values()}
         return Outcome(ended=tuple(ended), gone=gone, held=held, seen=frozenset(seen & owing))
 
+    def _name_pod(self, key: Key, pod: Pod) -> bool:
+        """Note the pod that has a device, with each of its containers; return whether that is new."""
+        uses = self._uses_of.get(key, {}).values()
+        nameless = [use for use in uses if use.pod is None and not use.is_back]
+        newest = self.newest_of(*key)
+        changed = nameless if newest is None or newest.pod == pod else [*nameless, newest]
+        for use in changed:
+            use.pod = pod
+        return bool(changed)
+
+    def _hand_out(self, uses: Iterable[AllocationRecord]) -> list[AllocationRecord]:
+        ended = list(uses)
+        for use in ended:
+            use.is_handed_out = True
+            use.is_back |= use.resource in self._scrubbed
+        return ended
+
     def _has_ended(self, use: AllocationRecord, now: float) -> bool:
+        if use.is_handed_out or now < use.retry_at or (use.resource in self._scrubbed and self._is_alive(use)):
+            return False
         tracks = [self._tracks[key] for key in use.keys]
-        free = all(track.is_accounted_for and track.is_missed and not track.under_way for track in tracks)
-        return free and not use.is_handed_out and now >= use.retry_at
+        if use.is_back:
+            return all(track.changed_at < self._pods_at for track in tracks)
+        return all(track.is_accounted_for and track.is_missed and not track.under_way for track in tracks)
+
+    def _is_alive(self, use: AllocationRecord) -> bool:
+        """Whether a pod is listed that had one of the devices, and that does not wait for them to come back.
+
+        A pod that is made anew under the same name cannot be told from the one before.
+        """
+        for key in use.keys:
+            *others, newest = self._uses_of[key].values()
+            if any(other.pod in self._pods and other.pod != newest.pod for other in others):
+                return True
+            if (newest is use or not use.is_back) and newest.pod in self._pods:
+                return True
+        return False
 
     def _take_pods(self, pods: Collection[Pod], asked_at: float) -> None:
         """Note since when each pod has been listed; after a break any pod may be another one of its name."""

@@ -12,22 +12,25 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
 import attrs
 
 from ...concurrency.modules import load
 from ...concurrency.observable import Observable
+from ...concurrency.threads import offload
 from ...errors import AllocationError
 from ...model.backend import DeviceBackend
 from ...model.devices import Device
 from ...startup import shown
+from ...storage.room import why_no_file
+from ...supervision.health import SCRUBBED
 from ...supervision.hooks import check_state
 from .allocations import AllocationRecord, Allocations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
     from .store import AllocationStore  # noqa: TC004 - no annotation of these classes is looked at
 
 logger = logging.getLogger(__name__)
+
+UNSAVED: Final = "its devices are scrubbed between two pods, and allocations cannot be saved"
+"""Why a resource offers nothing: after a crash nobody would know which devices to scrub."""
 
 ADOPT_PATIENCE = 5.0
 """Seconds that the first device list waits for the disk to say what earlier processes gave."""
@@ -51,7 +57,10 @@ class Owner:
     """What a resource's backend wants to be kept.
 
     Attributes:
-        wants_release: Whether it has a hook that is called when an allocation has ended.
+        wants_release: Whether a hook is told of the end of an allocation.
+        has_counters: Whether devices share counters, so that the list depends on what pods have.
+        scrubs: Whether a device is withheld until the hook has succeeded for the pod that had it.
+        place: Returns the id of a replica's device; None: the devices are not shared.
         adopted: Called when it is known what earlier processes gave.
     """
 
@@ -59,6 +68,9 @@ class Owner:
 
     backend: DeviceBackend
     wants_release: bool
+    has_counters: bool = False
+    scrubs: bool = False
+    place: Callable[[str], str] | None = None
     adopted: Callable[[], object]
 
 
@@ -87,17 +99,22 @@ class AllocationRecords:
 
     Attributes:
         changes: Changes when the kubelet may have to be asked sooner.
+        offers: Changes when other devices may have to be offered: one was given away, came back, or was released.
     """
 
     def __init__(self, allocations: Allocations, *, plugin_dir: Path, state_dir: Path | None, period: float) -> None:
         self.changes: Observable[None] = Observable(None)
+        self.offers: Observable[None] = Observable(None)
         self._allocations = allocations
         self._plugin_dir = plugin_dir
         self._state_dir = state_dir
         self._period = period
         self._resources: dict[str, _Resource] = {}
         self._running: dict[str, anyio.Event] = {}
+        self._back_at: dict[str, float] = {}
+        self._unwritable: str | None = None
         self._tasks: TaskGroup | None = None
+        self._waiting = 0
 
     async def run(self) -> None:
         """Take over what dead processes have left, until cancelled."""
@@ -107,6 +124,10 @@ class AllocationRecords:
 
     def attach(self, resource: str, owner: Owner) -> None:
         """Take a resource; one that was known goes on where it was."""
+        if owner.scrubs:
+            self._allocations.scrub(resource)
+        if owner.place is not None:
+            self._allocations.share(resource, owner.place)
         known = self._resources.get(resource)
         if known is not None:
             known.owner = owner
@@ -115,9 +136,19 @@ class AllocationRecords:
         self._adopt_soon(known)
 
     @property
+    def is_starting(self) -> bool:
+        """Whether the start of a container waits for a list or for a scrub."""
+        return self._waiting > 0
+
+    @property
     def is_releasing(self) -> bool:
         """Whether a backend wants to know of the end of an allocation."""
         return any(resource.owner.wants_release for resource in self._resources.values())
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether a device list depends on the end of an allocation."""
+        return any(resource.owner.has_counters for resource in self._resources.values())
 
     @property
     def problem(self) -> str | None:
@@ -185,13 +216,18 @@ class AllocationRecords:
             is_given = True
             await self._keep(allocation, given)
 
-        await self._until_free(resource, ids, until)
+        scrubs = self._resources[resource].owner.scrubs
+        if scrubs:
+            self._allocations.take_back(resource, ids)  # the start of the container waits, and not this
+        else:
+            await self._until_free(resource, ids, until)
         self._allocations.begin(resource, ids, time.monotonic())
         try:
             yield give
         finally:
             self._allocations.end(resource, ids, time.monotonic(), given=is_given)
             self._changed()
+            self.offers.set(None)
 
     async def _until_free(self, resource: str, ids: Sequence[str], until: float) -> None:
         while (under_release := self._under_release(resource, ids)) is not None:
@@ -212,7 +248,9 @@ class AllocationRecords:
     async def _keep(self, allocation: Allocation, given: Mapping[str, Given]) -> None:
         """Keep an allocation until it is released, if anybody is interested."""
         resource = self._resources[allocation.resource]
-        if not resource.owner.wants_release and not allocation.state and not given:
+        owner = resource.owner
+        is_asked_for = owner.wants_release or owner.has_counters or owner.place is not None
+        if not (is_asked_for or allocation.state or given):
             return
         record = AllocationRecord(
             uid=os.urandom(16).hex(),
@@ -220,18 +258,107 @@ class AllocationRecords:
             ids=tuple(sorted(allocation.ids)),
             state=check_state(allocation.state),
             given=given,
+            is_started=not owner.scrubs,
         )
         resource.devices.update({device.id: device for device in allocation})
         self._allocations.add(record, time.monotonic())
-        if not resource.owner.wants_release:  # where nobody says what pods hold, these would pile up
+        if not owner.wants_release:  # where nobody says what pods hold, these would pile up
             for each in self._allocations.replaced(record):
                 self._allocations.released(each)
-        await self._save(resource)
+        is_saved = await self._save(resource)
+        if owner.scrubs and not is_saved:
+            raise AllocationError(f"{resource.name}: {self.unsaved(resource.name) or UNSAVED}")
+
+    def held(self, backend: DeviceBackend) -> set[str]:
+        """Return the devices of a backend that were allocated and are not released yet."""
+        return {
+            device_id
+            for resource in self._resources.values()
+            if resource.owner.backend is backend
+            for record in self._allocations.owed(resource.name)
+            for device_id in record.ids
+        }
+
+    def unsaved(self, resource: str) -> str | None:
+        """Return why no device of a resource is offered that is scrubbed between two pods; None: each is."""
+        store = self._resources[resource].store
+        if self._state_dir is None:
+            return f"{UNSAVED}; give a state directory, as --state-dir /var/lib/kdp"
+        problem = self._unwritable or (None if store is None else store.problem)
+        return None if problem is None else f"{UNSAVED}: {problem}"
+
+    async def look_at_state(self) -> None:
+        """Look whether the state directory can be written to; what `unsaved` says may change."""
+        directory = self._state_dir
+        if directory is not None:
+            why = await offload(lambda: why_no_file(directory))
+            problem = None if why is None else f"{directory} cannot be written: {why}"
+            if problem != self._unwritable:
+                self._unwritable = problem
+                self.offers.set(None)
+
+    async def scrubbed(self, resource: str, ids: Sequence[str], *, until: float) -> None:
+        """Wait until what earlier containers left on these devices is scrubbed.
+
+        Raises:
+            AllocationError: It has not been scrubbed until then.
+        """
+        while (use := self._allocations.waits_for(resource, ids)) is not None:
+            version = self.offers.version
+            self._waiting += 1
+            try:
+                with anyio.move_on_after(until - time.monotonic()):
+                    await self.offers.after(version)
+                    continue
+            finally:
+                self._waiting -= 1
+            places = {self._allocations.place(resource, each) for each in use.ids}
+            names = ", ".join(sorted({each for each in ids if self._allocations.place(resource, each) in places}))
+            if use.is_back:
+                raise AllocationError(f"{resource}: device {names} is still being scrubbed, {self._since(use)}")
+            raise AllocationError(
+                f"{resource}: device {names} may still hold what another pod left: the kubelet has not said whether "
+                f"the pod with {', '.join(use.ids)} has ended"
+            )
+
+    async def start(self, resource: str, ids: Sequence[str]) -> None:
+        """Note that a container with exactly these devices starts now: what it leaves must be scrubbed.
+
+        Raises:
+            AllocationError: That cannot be saved, and after a crash nobody would know.
+        """
+        record = self._allocations.newest(resource, ids)
+        if record is not None and not record.is_started:
+            record.is_started = True
+            if not await self._save(self._resources[resource]):
+                record.is_started = False
+                raise AllocationError(f"{resource}: {self.unsaved(resource) or UNSAVED}")
+
+    def withheld(self, resource: str, ids: Iterable[str]) -> dict[str, str]:
+        """Return those of these devices that came back and are not scrubbed, each with the reason of its health."""
+        withheld = self._allocations.withheld(resource, ids)
+        return {device_id: f"{SCRUBBED}, {self._since(use)}" for device_id, use in withheld.items()}
+
+    def shared_with(self, resource: str, ids: Collection[str], *, is_over: bool = False) -> dict[str, tuple[str, ...]]:
+        """Return which other replicas of the same devices are allocated; see `Allocations.others`."""
+        return self._allocations.others(resource, ids, is_over=is_over)
+
+    def _since(self, use: AllocationRecord) -> str:
+        seconds = time.monotonic() - self._back_at.setdefault(use.uid, time.monotonic())
+        since = time.strftime("since %H:%M:%S", time.localtime(time.time() - seconds))
+        return f"{since}; released() failed {use.failures} times" if use.failures else since
 
     def state(self, resource: str, ids: Sequence[str]) -> dict[str, Any]:
         """Return a copy of the state that the newest allocation of exactly these devices left."""
         record = self._allocations.newest(resource, ids)
         return check_state(record.state) if record is not None else {}
+
+    async def keep_state_of(self, record: AllocationRecord, state: Mapping[str, Any]) -> None:
+        """Take over the state that a release has left which failed."""
+        state = check_state(state)
+        if state != record.state:
+            self._allocations.restate(record, state)
+            await self._save(self._resources[record.resource])
 
     async def keep_state(self, allocation: Allocation) -> None:
         """Take over the state that a later hook has changed."""
@@ -258,6 +385,7 @@ class AllocationRecords:
         """Forget an allocation: the backend has cleaned up after it."""
         try:
             self._allocations.released(record)
+            self._back_at.pop(record.uid, None)
             resource = self._resources[record.resource]
             for device_id in record.ids:
                 if not self._allocations.is_owed(record.resource, device_id):
@@ -265,6 +393,7 @@ class AllocationRecords:
             await self._save(resource)
         finally:
             self._running.pop(record.uid).set()
+            self.offers.set(None)
 
     def fail_release(self, record: AllocationRecord) -> float:
         """Have an allocation handed out again later; return in how many seconds."""
@@ -273,6 +402,12 @@ class AllocationRecords:
         self._running.pop(record.uid).set()
         self._changed()
         return record.retry_at - now
+
+    def postpone_release(self, record: AllocationRecord) -> None:
+        """Have an allocation handed out again later: not all of its devices are there."""
+        self._allocations.postpone(record, time.monotonic())
+        self._running.pop(record.uid).set()
+        self._changed()
 
     def cancel_release(self, record: AllocationRecord) -> None:
         """Have an allocation handed out again: its release was broken off."""
@@ -304,24 +439,29 @@ class AllocationRecords:
             )
         return resource.store
 
-    async def _save(self, resource: _Resource) -> None:
+    async def _save(self, resource: _Resource) -> bool:
+        """Save the allocations of a resource, and return whether they are on disk."""
         store = await self._store(resource)
-        if store is not None:
-            from .store import Saved
+        if store is None:
+            return False
+        from .store import Saved
 
-            await store.save(
-                [
-                    Saved(
-                        uid=each.uid,
-                        ids=each.ids,
-                        state=each.state,
-                        is_seen=self._allocations.is_seen(each),
-                        given=each.given,
-                        suspects=self._allocations.suspects(each),
-                    )
-                    for each in self._allocations.owed(resource.name)
-                ]
-            )
+        return await store.save(
+            [
+                Saved(
+                    uid=each.uid,
+                    ids=each.ids,
+                    state=each.state,
+                    is_seen=self._allocations.is_seen(each),
+                    given=each.given,
+                    suspects=self._allocations.suspects(each),
+                    pod=each.pod,
+                    is_started=each.is_started,
+                    is_back=each.is_back,
+                )
+                for each in self._allocations.owed(resource.name)
+            ]
+        )
 
     def _adopt_soon(self, resource: _Resource) -> None:
         if self._tasks is not None and not resource.is_adopting:
@@ -347,13 +487,9 @@ class AllocationRecords:
         records = [
             (saved.as_record(resource.name), saved.is_seen) for saved in found if saved.uid not in known and saved.ids
         ]
-        if records:
-            await load("kdp.allocation.shared")
-            from ...allocation.shared import remember_held  # late: a plugin that shares nothing does not load it
-
-            remember_held(resource.owner.backend, (i for record, _ in records for i in record.ids))
         self._allocations.adopt(records, time.monotonic())
         store.take()
+        self.offers.set(None)
         if found:
             extra = {"resource": resource.name}
             logger.info("%s: allocations taken over: %d", resource.name, len(found), extra=extra)

@@ -7,9 +7,10 @@ file from the plugin directory)::
      "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]],
                       "given": {"w0": {"nodes": ["/dev/widget0"], "identity": ""}}}]}
 
-``pods`` are those that may hold devices which no list has named, where they are known. ``given`` is what the container
-was given; see `Given`. ``"releases": false`` stands in the file of a backend that is told of no end. ``plugin_dir``
-tells the kubelet: what a test's kubelet gave says nothing of the node's.
+``pods`` are those that may hold devices which no list has named, where they are known. ``pod``, ``started`` and
+``back`` are of devices that are scrubbed. ``given`` is what the container was given; see `Given`. ``"releases": false``
+stands in the file of a backend that is told of no end. ``plugin_dir`` tells the kubelet: what a test's kubelet gave
+says nothing of the node's.
 
 * It is replaced atomically: a reader finds the old one or the new one, whole.
 * Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
@@ -62,18 +63,33 @@ class Saved:
     is_seen: bool
     given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
     suspects: frozenset[Pod] | None = None
+    pod: Pod | None = None
+    is_started: bool = True
+    is_back: bool = False
 
     def as_record(self, resource: str) -> AllocationRecord:
         """Return the allocation that was saved."""
         return AllocationRecord(
-            uid=self.uid, resource=resource, ids=self.ids, state=self.state, given=self.given, suspects=self.suspects
+            uid=self.uid,
+            resource=resource,
+            ids=self.ids,
+            state=self.state,
+            given=self.given,
+            suspects=self.suspects,
+            pod=self.pod,
+            is_started=self.is_started,
+            is_back=self.is_back,
         )
 
     def as_json(self) -> dict[str, object]:
         """Return what the file says of it."""
         pods = {} if self.suspects is None else {"pods": sorted(self.suspects)}
         given = {"given": {device_id: each.as_json() for device_id, each in self.given.items()}} if self.given else {}
-        return {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen, **pods, **given}
+        scrubbed = {} if self.is_started else {"started": False}
+        scrubbed |= {"back": True} if self.is_back else {}
+        pod = {"pod": list(self.pod)} if self.pod is not None else {}
+        saved = {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen}
+        return {**saved, **pod, **scrubbed, **pods, **given}
 
 
 class _Unreadable(ValueError):
@@ -241,6 +257,9 @@ class AllocationStore:
                     suspects=frozenset((str(space), str(pod)) for space, pod in each["pods"])
                     if "pods" in each
                     else None,
+                    pod=(str(each["pod"][0]), str(each["pod"][1])) if "pod" in each else None,
+                    is_started=bool(each.get("started", True)),
+                    is_back=bool(each.get("back", False)),
                 )
                 for each in document["allocations"]
             ]

@@ -211,6 +211,12 @@ class Tracker:
         gone = Device(id=device_id, health=Health.unhealthy("the device is gone"))
         return now or self.records.device(resource, device_id) or gone
 
+    def is_there(self, resource: str, device_id: str) -> bool:
+        """Return whether the hardware has a device."""
+        snapshot = self._resources[resource].snapshot
+        is_listed = snapshot is not None and device_id in snapshot.devices
+        return is_listed and not self._allocations.is_vanished(resource, device_id)
+
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -271,7 +277,7 @@ class Tracker:
         self._wants_holders = False
         if isinstance(answer, Unanswered):
             self._unanswered(answer)
-            return Decisions()
+            return Decisions(ended=self._allocations.back(now))
         decisions = Decisions() if answer.report is None else self._decide(answer, answer.report)
         reregistrations = [
             found
@@ -294,6 +300,8 @@ class Tracker:
             level, also = logging.INFO, ""
             if self.records.is_releasing:
                 level, also = logging.WARNING, "released() is not called and "
+            elif self.records.is_counting:
+                level, also = logging.WARNING, "what shares counters with a device that was given stays unhealthy and "
             text = (
                 f"kdp cannot see which pod holds which device, so {also}a vanished device stays listed for ten minutes"
             )
@@ -333,15 +341,19 @@ class Tracker:
         if self._holder_log is not None:
             self._holder_log.listed(report.holders, is_complete=answer.is_complete)
         outcome = self._allocations.listed(
-            report.holders.keys(),
+            {key: (holder.namespace, holder.pod) for key, holder in report.holders.items()},
             report.pods,
             asked_at=answer.asked_at,
             now=time.monotonic(),
             is_complete=answer.is_complete,
         )
         for record in outcome.ended:
-            _log_end(record, before or {})
+            if not record.failures:  # else it is no news
+                own = {key for key in record.keys if self._allocations.newest_of(*key) is record}
+                _log_end(record, {key: holder for key, holder in (before or {}).items() if key in own})
         self.records.save(outcome.seen)
+        if outcome.ended or self.records.is_starting:
+            self.records.offers.set(None)
         return Decisions(
             held=_by_resource(outcome.held),
             gone=_by_resource(outcome.gone),

@@ -142,6 +142,11 @@ class Record:
         return tuple(use for saved in self.parts for use in saved.part.uses)
 
     @property
+    def owed(self) -> tuple[Use, ...]:
+        """Those of which ``released`` has not been told, if there is such a hook."""
+        return tuple(use for saved in self.parts if not saved.is_released for use in saved.part.uses)
+
+    @property
     def given(self) -> tuple[tuple[Use, Given], ...]:
         """What of each device its CDI spec names for good; empty while the claim is not prepared."""
         if not self.is_complete:
@@ -164,6 +169,11 @@ class Record:
     def with_part(self, position: int, saved: SavedPart) -> Record:
         """Return the record with another part at a position."""
         return attrs.evolve(self, parts=(*self.parts[:position], saved, *self.parts[position + 1 :]))
+
+    def with_state(self, part: Part, state: Mapping[str, Any]) -> Record:
+        """Return the record with a part that is not released, and has this state."""
+        parts = (attrs.evolve(s, state=state, is_released=False) if s.part == part else s for s in self.parts)
+        return attrs.evolve(self, parts=tuple(parts))
 
     def encode(self) -> bytes:
         """Return the bytes of its file."""

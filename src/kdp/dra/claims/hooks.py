@@ -26,7 +26,7 @@ from .cdi_specs import Rendered, render_part
 from .parameters import Parameters, read_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ...hardware import Host
     from ...model.claims import Claim, NetworkData
@@ -49,10 +49,14 @@ class ClaimHooks:
         driver: The driver's name.
         supervisor: The backend.
         host: The node's files.
+        records: Returns the records of all claims; may block for the disk.
     """
 
-    def __init__(self, driver: str, supervisor: Supervisor, host: Host) -> None:
+    def __init__(
+        self, driver: str, supervisor: Supervisor, host: Host, *, records: Callable[[], Iterable[Record]]
+    ) -> None:
         self._driver = driver
+        self._records = records
         self._supervisor = supervisor
         self._backend = supervisor.backend
         self._host = host
@@ -105,7 +109,7 @@ class ClaimHooks:
         seconds = self._supervisor.deadlines.allocate
         devices = _devices_of(saved.part, known)
         config = step.parameters.of_request(saved.part.request)
-        allocation = self._allocation(claim, saved, devices, config, seconds)
+        allocation = await self._allocation(claim, saved, devices, config, seconds, check_state(dict(saved.state)))
 
         def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
             if not isinstance(edits, ContainerEdits):
@@ -138,14 +142,14 @@ class ClaimHooks:
             await self._supervisor.hooks.idle("allocate", deadline=self._supervisor.deadlines.released)
             self._late.discard(step.claim.uid)
 
-    async def release(self, step: Release) -> None:
-        """Call ``released`` for a part; a device that is gone is given as one that is unhealthy."""
+    async def release(self, step: Release, state: dict[str, Any]) -> None:
+        """Call ``released`` for a part with this state; a device that is gone is given as one that is unhealthy."""
         seconds = self._supervisor.deadlines.released
         saved, known = step.saved, await self.devices()
         gone = Health.unhealthy("the device is gone")
         devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in saved.part.uses)
         config = self._parameters(step).of_request(saved.part.request)
-        allocation = self._allocation(step.claim, saved, devices, config, seconds)
+        allocation = await self._allocation(step.claim, saved, devices, config, seconds, state)
         await self._supervisor.call("released", allocation, deadline=seconds)
 
     def render(self, record: Record, known: Mapping[str, Device]) -> list[Rendered]:
@@ -193,16 +197,23 @@ class ClaimHooks:
             shared=self._supervisor.shared_nodes,
         )
 
-    def _allocation(
-        self, claim: Claim, saved: SavedPart, devices: Iterable[Device], config: Any, seconds: float
+    async def _allocation(
+        self,
+        claim: Claim,
+        saved: SavedPart,
+        devices: Iterable[Device],
+        config: Any,
+        seconds: float,
+        state: dict[str, Any],
     ) -> Allocation:
         part = saved.part
         unique = {device.id: device for device in devices}
+        shared_with = await offload(lambda: self._shared_with(claim, unique))
         return Allocation(
             resource=part.resource,
             devices=tuple(unique[device_id] for device_id in sorted(unique)),
             deadline=time.monotonic() + seconds,
-            state=check_state(dict(saved.state)),
+            state=state,
             claim=claim,
             request=part.request,
             config=config,
@@ -210,7 +221,18 @@ class ClaimHooks:
             share_id=part.share_id,
             admin_access=part.is_admin,
             joined_env=self._backend.joined_env,
+            shared_with=shared_with,
         )
+
+    def _shared_with(self, claim: Claim, ids: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """Return the other claims that have one of these devices, by device."""
+        names: dict[str, set[str]] = {}
+        for record in self._records():
+            if record.claim.uid != claim.uid:
+                for use in record.owed:
+                    if use.device_id in ids:
+                        names.setdefault(use.device_id, set()).add(record.held.name)
+        return {device_id: tuple(sorted(found)) for device_id, found in names.items()}
 
     def _parameters(self, step: Release) -> Parameters:
         """Return what a claim was prepared with, as far as this version of the backend understands it."""

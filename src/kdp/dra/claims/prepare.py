@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ from ...errors import AllocationError, CdiWriteError, CheckpointError, ClaimErro
 from ...model.names import check_claim_uid
 from ...storage.room import why_no_file
 from ...supervision.findings import resource_of
+from ...supervision.health import SCRUBBED
+from ...supervision.hooks import check_state
 from . import steps
 from .cdi_specs import current, kind_of, outdated
 from .checkpoint import Locks, Record, Store
@@ -70,6 +73,7 @@ class Preparer:
         boot_id: Which boot of the node this is; "": unknown, so that none is told from another.
         statuses: Writes into claims what is ready; None: nobody does.
         metadata: Whether containers get a file that describes their devices.
+        scrubs: Whether a device is unhealthy while ``released`` fails for the claim that had it.
         history: Takes what becomes of claims; None: nobody reads it.
 
     Attributes:
@@ -90,6 +94,7 @@ class Preparer:
         boot_id: str,
         statuses: ClaimStatusWriter | None = None,
         metadata: bool = False,
+        scrubs: bool = False,
         history: History | None = None,
     ) -> None:
         self._history = history
@@ -102,7 +107,12 @@ class Preparer:
         self._has_metadata = metadata
         self._host = host
         self._meanings: Mapping[str, tuple[object, ...]] = {}
-        self._hooks = ClaimHooks(driver, supervisor, host)
+        self.store = Store(directory / "claims")
+        self._locks = Locks(directory / "serialize.lock")
+        self._orphans = Orphans(driver, store=self.store, locks=self._locks, cdi=cdi, fetch=self._fetch_surely)
+        self._hooks = ClaimHooks(driver, supervisor, host, records=self._orphans.known)
+        self._scrubs = scrubs
+        self._unscrubbed: dict[str, str] = {}
         self._lifecycle = Lifecycle(
             driver=driver,
             pool=pool,
@@ -112,10 +122,7 @@ class Preparer:
             resource_of=partial(resource_of, backend=supervisor.backend),
             declared=supervisor.backend.config,
         )
-        self.store = Store(directory / "claims")
         self.doubts: Observable[None] = Observable(None)
-        self._locks = Locks(directory / "serialize.lock")
-        self._orphans = Orphans(driver, store=self.store, locks=self._locks, cdi=cdi, fetch=self._fetch_surely)
         self._jobs = Jobs()
         self._takers: Mapping[type[steps.Step[Any]], Callable[[Any], Awaitable[Any]]] = {
             steps.Read: self._read,
@@ -266,10 +273,17 @@ class Preparer:
     async def _release(self, step: steps.Release) -> None:
         """Write first what is saved afterwards: once the hook has returned, nothing may fail that repeats it."""
         draft = await offload(lambda: self.store.draft(step.record))
+        state = check_state(step.saved.state)
         try:
-            await self._hooks.release(step)
+            await self._hooks.release(step, state)
         except BaseException:
             await offload(draft.discard)
+            if state != step.saved.state:  # what is done need not be done again
+                begun = step.record.with_state(step.saved.part, check_state(state))
+                await offload(lambda: self.store.write(begun, must_last=False))
+            if self._scrubs:
+                self._unscrubbed.setdefault(step.claim.uid, time.strftime("since %H:%M:%S"))
+                self._hooks.judge_again()
             raise
         await offload(lambda: self.store.commit(draft, step.record))
 
@@ -292,6 +306,7 @@ class Preparer:
     async def _forget(self, step: steps.Forget) -> None:
         claim = step.claim
         await offload(lambda: self._remove(claim))
+        self._unscrubbed.pop(claim.uid, None)
         self._hooks.judge_again()
         logger.info("%s: claim %s/%s (%s) is unprepared", self._driver, claim.namespace, claim.name, claim.uid)
         if self._history is not None:
@@ -348,7 +363,7 @@ class Preparer:
     # -- what a spec means later ---------------------------------------------------------------------------------------
 
     def outdated(self, devices: Iterable[Device]) -> dict[str, str]:
-        """Return why devices are not what the claims that have them were given, by device id. It does not block."""
+        """Return why devices are not as claims were given them, or not scrubbed, by device id. It does not block."""
         given: dict[str, list[Given]] = {}
         for record in self.store.known:
             if self._lifecycle.state_of(record) is State.PREPARED:
@@ -359,7 +374,21 @@ class Preparer:
             faults = (each.fault(device) for each in given.get(device.id, ()))
             if (fault := next((fault for fault in faults if fault is not None), None)) is not None:
                 found[device.id] = fault
-        return found
+        return {**found, **self._withheld()}
+
+    def _withheld(self) -> dict[str, str]:
+        """Return the devices whose last claim could not be released, each with the reason of its health."""
+        if not self._unscrubbed:
+            return {}
+        known = self.store.known
+        in_use = {use.device_id for each in known if each.claim.uid not in self._unscrubbed for use in each.owed}
+        return {
+            use.device_id: f"{SCRUBBED}, {self._unscrubbed[record.claim.uid]}"
+            for record in known
+            if record.claim.uid in self._unscrubbed
+            for use in record.owed
+            if use.device_id not in in_use
+        }
 
     async def renew(self) -> None:
         """Write the specs of prepared claims anew where what they mean has changed. Called after each discovery.

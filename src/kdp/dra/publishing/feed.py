@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from ...concurrency.threads import offload
-from ...errors import HookError, InvalidValueError, NotReady, sentence
-from ...model.devices import counter_sets
+from ...errors import HookError, NotReady, sentence
 from ...supervision.change_log import ChangeLog, Transition
+from ...supervision.counters import examined
 from ..taints import tainted
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from .exclusivity import Exclusivity
 
 logger = logging.getLogger(__name__)
-
-COUNTERS_SECONDS = 30.0
-"""What the hook ``counters`` gets."""
 
 
 class SlicePublisher(Protocol):
@@ -155,13 +152,7 @@ class Feed:
         if not self._supervisor.hooks.overridden("counters"):
             return {}
 
-        def examine(value: Any) -> Mapping[str, Mapping[str, Amount]]:
-            try:
-                return counter_sets(value, "counters")
-            except (AttributeError, TypeError):
-                raise InvalidValueError(f"it returned {value!r}: must map counter sets to their counters") from None
-
         found: Mapping[str, Mapping[str, Amount]] = await self._supervisor.call(
-            "counters", deadline=COUNTERS_SECONDS, then=examine
+            "counters", deadline=self._supervisor.deadlines.counters, then=examined
         )
         return found

@@ -24,6 +24,7 @@ from kdp.deviceplugin.tracking import allocations as real
 from kdp.deviceplugin.tracking.pace import Pace
 
 from ...mutants import Mutant, assert_killed, holds, live
+from .test_scrub_properties import MUTANTS as OF_SCRUBS
 
 RESOURCES = ["example.com/a", "example.com/b"]
 IDS = ["w0", "w1", "w2"]
@@ -31,6 +32,8 @@ KEYS = [*itertools.product(RESOURCES, IDS)]
 GAP = 30.0
 PACE = Pace(gap=GAP)
 BREAK = 2 * PACE.look
+NOBODY = ("", "")
+"""Whom a list names: only scrubs ask."""
 
 
 @attrs.define(eq=False)
@@ -342,7 +345,11 @@ class Node(RuleBasedStateMachine):
             diary.lists.append((said, diary.under_way > 0 or said.asked_at <= diary.changed_at))
         before = {uid: use.retry_at for uid, use in self.owed.items()}
         outcome = self.holdings.listed(
-            said.named, said.pods, asked_at=said.asked_at, now=self.now, is_complete=said.complete
+            dict.fromkeys(said.named, NOBODY),
+            said.pods,
+            asked_at=said.asked_at,
+            now=self.now,
+            is_complete=said.complete,
         )
         ended = {use.uid for use in outcome.ended}
         for use in outcome.ended:
@@ -466,8 +473,8 @@ MUTANTS = [
     Mutant(
         1,
         "an init container's device looks free",
-        "free = all(track.is_accounted_for and track.is_missed",
-        "free = all(track.is_missed",
+        "return all(track.is_accounted_for and track.is_missed",
+        "return all(track.is_missed",
     ),
     Mutant(
         1,
@@ -531,7 +538,7 @@ MUTANTS = [
     Mutant(
         4,
         "one that is being released is the same",
-        "            if not other.is_handed_out:\n                self._remove",
+        "            if not other.is_handed_out and not other.is_back:\n                self._remove",
         "            if True:\n                self._remove",
     ),
     Mutant(
@@ -590,5 +597,5 @@ def test_a_mutant_is_killed(mutant: Mutant) -> None:
 
 
 def test_each_invariant_has_a_mutant() -> None:
-    assert {mutant.invariant for mutant in MUTANTS} == set(range(1, 8))
-    assert sorted(re.findall(r"^(\d)\. ", real.__doc__ or "", re.MULTILINE)) == list("1234567")
+    assert {mutant.invariant for mutant in (*MUTANTS, *OF_SCRUBS)} == set(range(1, 11))
+    assert sorted(re.findall(r"^(\d+)\. ", real.__doc__ or "", re.MULTILINE), key=int) == [str(n) for n in range(1, 11)]

@@ -141,6 +141,7 @@ class World:
         self.cdi = CdiDirectory(folder / "cdi")
         self.boot_id = "boot-1"
         self.metadata = False
+        self.scrubs = False
         self.preparer = self.start()
 
     def start(self) -> Preparer:
@@ -155,6 +156,7 @@ class World:
             cdi=self.cdi,
             boot_id=self.boot_id,
             metadata=self.metadata,
+            scrubs=self.scrubs,
         )
         return self.preparer
 

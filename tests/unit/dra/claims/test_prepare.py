@@ -132,7 +132,9 @@ async def test_shares_of_a_device_come_and_go_alone(world: World, backend: Widge
     assert len({outcome.devices[0].cdi_ids for outcome in outcomes}) == 2
     assert backend.allocations[0].consumed == {"w0": {"memory": kdp.Quantity("1Gi")}}
     assert backend.allocations[0].share_id == {"w0": "share-0"}
+    assert [each.shared_with for each in backend.allocations] == [{}, {"w0": ("default/claim-0",)}]
     assert await unprepared(world, 0) == ""
+    assert backend.allocations[-1].shared_with == {"w0": ("default/claim-1",)}
     assert await prepared(world, 1) == outcomes[1]
     assert world.spec(claim(0)) is None
     assert world.spec(claim(1)) is not None
@@ -268,6 +270,62 @@ async def test_what_could_not_be_undone_is_tried_again(world: World, backend: Wi
     assert await unprepared(world) == ""
     assert [call[2] for call in backend.calls[2:]] == ["a", "a", "b"]
     assert world.files == []
+
+
+async def test_what_a_failed_release_has_done_is_known_to_the_next_also_in_another_process(
+    world: World, backend: Widgets
+) -> None:
+    """A wipe of an hour began from its beginning each time."""
+    passes: list[object] = []
+
+    def wipe(devices: kdp.Allocation) -> None:
+        passes.append(devices.state.get("passes", 0))
+        devices.state["passes"] = len(passes)
+        if len(passes) < 3:
+            raise kdp.AllocationError("the wipe goes on")
+
+    backend.released = wipe  # type: ignore[method-assign]
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    assert "the wipe goes on" in await unprepared(world)
+    world.start()
+    await world.preparer.recover()
+    assert "the wipe goes on" in await unprepared(world)
+    world.api.put(claim(1), [result("w0")])
+    assert "is already prepared for claim default/claim-0" in (await prepared(world, 1)).error
+    assert await unprepared(world) == ""
+    assert passes == [0, 1, 2]
+
+
+async def test_a_device_is_unhealthy_while_what_its_last_claim_left_cannot_be_scrubbed(
+    world: World, backend: Widgets
+) -> None:
+    """A pod that is deleted by force frees its claim, and the scheduler would give the device away."""
+    world.scrubs = True
+    world.start()
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    backend.failure = RuntimeError("no answer")
+    await unprepared(world)
+    [(device, reason)] = world.preparer.outdated(backend.devices).items()
+    assert device == "w0"
+    assert reason.startswith("being scrubbed after its last pod, since ")
+    backend.failure = None
+    await unprepared(world)
+    assert world.preparer.outdated(backend.devices) == {}
+
+
+async def test_a_device_that_another_claim_shares_stays_healthy_while_a_scrub_fails(
+    world: World, backend: Widgets
+) -> None:
+    world.scrubs = True
+    world.start()
+    for number in (0, 1):
+        world.api.put(claim(number), [result("w0", share=f"share-{number}", consumedCapacity={"memory": "1Gi"})])
+        await prepared(world, number)
+    backend.failure = RuntimeError("no answer")
+    await unprepared(world)
+    assert world.preparer.outdated(backend.devices) == {}
 
 
 async def test_a_device_that_is_gone_is_released_as_gone(world: World, backend: Widgets) -> None:

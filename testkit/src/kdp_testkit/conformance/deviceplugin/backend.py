@@ -297,6 +297,7 @@ class BackendSubject(Subject):
             [backend],
             ManagerOptions(
                 paths=paths,
+                state_dir=paths.device_plugin_dir.parent / "state",
                 registration=self._route,
                 host=self._host,
                 deadlines=Deadlines(allocate=ALLOCATE_DEADLINE) if staging.allocate == "hangs" else Deadlines(),

@@ -1,0 +1,64 @@
+"""A card against its slots: what a pod holds of one takes the others from the list, in a device plugin, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.testing import AdmissionError, Pod, SimulatedKubelet
+
+from .helpers import RESOURCE, Widgets, connected, until
+from .test_release import QUICK
+
+SLOT = "example.com/slot"
+
+
+class Cards(Widgets):
+    def __init__(self) -> None:
+        super().__init__(
+            *(kdp.Device(id=card, consumes={card: {"slots": 2}}) for card in ("c0", "c1")),
+            *(
+                kdp.Device(id=f"{card}-s{slot}", resource=SLOT, consumes={card: {"slots": 1}})
+                for card in ("c0", "c1")
+                for slot in range(2)
+            ),
+        )
+
+    @override
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        return {card: {"slots": 2} for card in ("c0", "c1")}
+
+
+async def test_a_pod_got_a_slot_of_a_card_that_another_pod_held(
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected(kubelet, Cards(), pace=QUICK) as manager:
+        await kubelet.until(allocatable={RESOURCE: 2, SLOT: 4})
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        [card] = first.devices(RESOURCE)
+        await kubelet.until(allocatable={RESOURCE: 2, SLOT: 2})
+        await until(lambda: manager.holders(RESOURCE))  # else the next pod may have it, too, for an init container
+        slot = await kubelet.admit(Pod.asking({SLOT: 1}))
+        assert not slot.devices(SLOT)[0].startswith(card)
+        await kubelet.until(allocatable={RESOURCE: 1, SLOT: 2})
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        why = manager.status().resources[SLOT].listed[f"{card}-s0"].health.reason
+        assert why == f"its share is in use: it needs 1 of slots of {card}, and 0 of 2 are free while pods hold {card}"
+        await kubelet.delete(first.pod)
+        await kubelet.until(allocatable={RESOURCE: 1, SLOT: 4})
+    assert "WARNING" not in {record.levelname for record in caplog.records if "its share" in record.getMessage()}
+
+
+async def test_an_allocate_that_comes_before_the_list_is_refused(kubelet: SimulatedKubelet) -> None:
+    async with connected(kubelet, Cards(), pace=QUICK):
+        await kubelet.until(allocatable={RESOURCE: 2, SLOT: 4})
+        kubelet.pause_reading(SLOT)
+        both = [await kubelet.admit(Pod.asking({RESOURCE: 1})) for _ in range(2)]
+        assert len(both) == 2
+        with pytest.raises(AdmissionError, match="its share is in use"):
+            await kubelet.admit(Pod.asking({SLOT: 1}))
+        kubelet.resume_reading(SLOT)

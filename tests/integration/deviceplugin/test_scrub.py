@@ -1,0 +1,253 @@
+"""A device that a pod gave back is scrubbed before another pod has it, whenever the kubelet gives it away again."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.allocation import Sharing, share
+from kdp.deviceplugin import ManagerOptions, PluginManager
+from kdp.errors import ConfigurationError
+from kdp.supervision.supervisor import Deadlines
+from kdp.testing import AdmissionError, Container, ContainerStartError, Pod, SimulatedKubelet
+
+from .helpers import RESOURCE, Widgets, connected, running, until
+from .test_release import QUICK, lists
+
+
+class Memory(Widgets):
+    """Widgets with a memory, which `released` erases as soon as it may."""
+
+    release_policy = "scrub"
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__(*ids)
+        self.memory: dict[str, str] = {}
+        self.may_scrub = threading.Event()
+        self.may_scrub.set()
+        self.scrubbed: list[tuple[str, ...]] = []
+        self.steps: list[object] = []
+
+    @override
+    def prepare_container(self, devices: kdp.Allocation) -> None:
+        self.steps.append(("start", *devices.ids))
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        if not self.may_scrub.is_set():
+            devices.state["passes"] = int(devices.state.get("passes", 0)) + 1
+            raise kdp.AllocationError(f"pass {devices.state['passes']} is not done yet")
+        for device in devices:
+            self.memory.pop(device.id, None)
+        self.steps.append(("scrub", *devices.ids))
+        self.scrubbed.append(devices.ids)
+
+
+async def test_a_second_pod_read_the_first_ones_secret(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    """The kubelet gives a device away at once, and `released` came half a minute later."""
+    backend = Memory("w0")
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.memory["w0"] = "the secret"
+        await kubelet.delete(first.pod)
+        await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        assert backend.memory == {}
+        assert backend.steps == [("start", "w0"), ("scrub", "w0"), ("start", "w0")]
+
+
+async def test_a_container_that_starts_again_keeps_its_devices_memory(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    backend = Memory("w0")
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
+        admitted = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.memory["w0"] = "its own"
+        await kubelet.start_container(admitted.pod)
+        await lists(kubelet)
+        assert backend.memory == {"w0": "its own"}
+        assert not backend.scrubbed
+
+
+async def test_what_an_init_container_left_is_there_for_its_pod(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    """Both are allocated before the first of them starts, and each Allocate names the same device."""
+    backend = Memory("w0")
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
+        pod = Pod(init_containers=[Container("load", {RESOURCE: 1})], containers=[Container("main", {RESOURCE: 1})])
+        admitted = await kubelet.admit(pod, start=False)
+        await kubelet.start_container(admitted.pod, "load")
+        backend.memory["w0"] = "loaded"
+        await kubelet.start_container(admitted.pod, "main")
+        assert backend.memory == {"w0": "loaded"}
+        await kubelet.delete(admitted.pod)
+        await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        assert backend.memory == {}
+
+
+async def test_a_start_waits_for_a_scrub_and_fails_with_a_sentence_if_it_takes_too_long(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    backend = Memory("w0")
+    deadlines = Deadlines(prepare_container=0.5)
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path, deadlines=deadlines):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.memory["w0"] = "the secret"
+        backend.may_scrub.clear()
+        await kubelet.delete(first.pod)
+        second = await kubelet.admit(Pod.asking({RESOURCE: 1}), start=False)
+        with pytest.raises(ContainerStartError, match=r"device w0 is still being scrubbed, since \d\d:\d\d:\d\d"):
+            await kubelet.start_container(second.pod)
+        assert backend.memory == {"w0": "the secret"}
+        backend.may_scrub.set()
+        await until(lambda: backend.scrubbed)
+        await kubelet.start_container(second.pod)
+        assert backend.memory == {}
+
+
+async def test_a_device_is_not_offered_before_it_is_scrubbed(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    backend = Memory("w0", "w1")
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path) as manager:
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        [device] = first.devices(RESOURCE)
+        backend.may_scrub.clear()
+        await kubelet.delete(first.pod)
+        await kubelet.until(allocatable={RESOURCE: 1})
+        reason = manager.status().resources[RESOURCE].listed[device].health.reason or ""
+        assert reason.startswith("being scrubbed after its last pod, since ")
+        backend.may_scrub.set()
+        await kubelet.until(allocatable={RESOURCE: 2})
+        assert backend.scrubbed == [(device,)]
+
+
+async def test_a_plugin_that_is_started_again_still_withholds_what_is_not_scrubbed(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    before = Memory("w0", "w1")
+    async with connected(kubelet, before, pace=QUICK, state_dir=tmp_path):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        before.may_scrub.clear()
+        await kubelet.delete(first.pod)
+        await kubelet.until(allocatable={RESOURCE: 1})
+    after = Memory("w0", "w1")
+    after.may_scrub.clear()
+    async with connected(kubelet, after, pace=QUICK, state_dir=tmp_path):
+        assert kubelet.allocatable()[RESOURCE] == 1
+        after.may_scrub.set()
+        await kubelet.until(allocatable={RESOURCE: 2})
+    assert after.scrubbed == [first.devices(RESOURCE)]
+
+
+async def test_what_a_failed_scrub_has_done_is_known_to_the_next(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    """A wipe of an hour began from its beginning each time."""
+    backend = Memory("w0")
+    seen: list[object] = []
+
+    class Patient(Memory):
+        @override
+        def released(self, devices: kdp.Allocation) -> None:
+            seen.append(devices.state.get("passes"))
+            super().released(devices)
+
+    backend = Patient("w0")
+    backend.may_scrub.clear()
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await kubelet.delete(first.pod)
+        await until(lambda: seen == [None])
+    second = Patient("w0")
+    async with connected(kubelet, second, pace=QUICK, state_dir=tmp_path):
+        await until(lambda: second.scrubbed)
+    assert seen == [None, 1]
+
+
+async def test_a_device_that_returns_is_scrubbed_before_it_is_offered(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    backend = Memory("w0", "w1")
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        [device] = first.devices(RESOURCE)
+        everything, backend.devices = backend.devices, [each for each in backend.devices if each.id != device]
+        (await backend.report()).rescan()
+        await kubelet.until(allocatable={RESOURCE: 1})
+        await kubelet.delete(first.pod)
+        await lists(kubelet)
+        assert not backend.scrubbed
+        backend.devices = everything
+        (await backend.report()).rescan()
+        await kubelet.until(allocatable={RESOURCE: 2})
+        assert backend.scrubbed == [(device,)]
+
+
+async def test_without_a_state_directory_nothing_is_offered(kubelet: SimulatedKubelet) -> None:
+    async with running(kubelet, Memory("w0"), pace=QUICK) as manager:
+        await kubelet.until(streaming=RESOURCE)
+        assert kubelet.allocatable() == {RESOURCE: 0}
+        reason = manager.status().resources[RESOURCE].listed["w0"].health.reason or ""
+        assert "allocations cannot be saved; give a state directory, as --state-dir /var/lib/kdp" in reason
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+
+
+async def test_without_the_pod_resources_api_a_device_is_scrubbed_all_the_same(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    backend = Memory("w0")
+    kubelet.faults.pod_resources_absent()
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.memory["w0"] = "the secret"
+        await kubelet.delete(first.pod)
+        await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        assert backend.memory == {}
+
+
+async def test_a_device_that_is_shared_is_scrubbed_when_nobody_has_it(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    backend = Memory("w0")
+    shared = share(backend, Sharing(replicas=2))
+    async with connected(kubelet, shared, pace=QUICK, state_dir=tmp_path) as manager:
+        one = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.memory["w0"] = "what both may read"
+        other = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await kubelet.delete(one.pod)
+        await lists(kubelet)
+        assert kubelet.allocatable() == {RESOURCE: 2}  # one may share the device with the other
+        third = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        assert third.devices(RESOURCE) == one.devices(RESOURCE)
+        assert (backend.memory, backend.scrubbed) == ({"w0": "what both may read"}, [])
+        backend.may_scrub.clear()
+        for pod in (other.pod, third.pod):
+            await kubelet.delete(pod)
+        await kubelet.until(allocatable={RESOURCE: 0})
+        reasons = {each.health.reason for each in manager.status().resources[RESOURCE].listed.values()}
+        assert len(reasons) == 1
+        backend.may_scrub.set()
+        await kubelet.until(allocatable={RESOURCE: 2})
+        assert backend.scrubbed == [("w0",)]
+
+
+async def test_a_pod_with_another_replica_read_the_secret_of_one_that_had_ended(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """Its Allocate says nothing of the other replica's pod, so the start waits for a list."""
+    backend = Memory("w0")
+    shared = share(backend, Sharing(replicas=2))
+    async with connected(kubelet, shared, pace=QUICK, state_dir=tmp_path):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.memory["w0"] = "the secret"
+        await lists(kubelet)
+        second = await kubelet.admit(Pod.asking({RESOURCE: 1}), start=False)
+        assert second.devices(RESOURCE) != first.devices(RESOURCE)
+        await kubelet.delete(first.pod)
+        await kubelet.start_container(second.pod)
+        assert backend.memory == {}
+
+
+async def test_a_class_that_cannot_scrub_is_refused(kubelet: SimulatedKubelet) -> None:
+    with pytest.raises(ConfigurationError, match="the release policy is 'scrub', and there is no hook 'released'"):
+        PluginManager([Widgets("w0")], ManagerOptions(paths=kubelet.paths, release_policy="scrub"))

@@ -1,0 +1,266 @@
+"""Pods write on devices that are scrubbed and look for what others wrote, on a node that is known.
+
+A kubelet admits pods, some with an init container that has the same device. It gives a device away as soon as its pod
+has ended, or while the pod lives, if it has lost its checkpoint. One device has two replicas. Lists come when they
+come; the plugin is killed at any moment.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from functools import partial
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+import attrs
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from kdp.deviceplugin.tracking import allocations as real
+from kdp.deviceplugin.tracking.pace import Pace
+
+from ...mutants import Mutant, assert_killed, holds, live
+
+R: Final = "example.com/scratch"
+IDS: Final = ["s0::0", "s0::1", "s1", "s2"]
+PACE: Final = Pace()
+
+
+@attrs.define(eq=False)
+class Pod:
+    """A pod, its containers that are still to start, each with its devices, and its allocations."""
+
+    name: str
+    ids: tuple[str, ...]
+    waiting: list[tuple[str, ...]]
+    started: list[tuple[str, ...]] = attrs.field(factory=list, init=False)
+    uids: list[str]
+    is_hidden: bool
+    """Whether only a plain init container has the devices, so that no list names them."""
+    is_named: bool = False
+    """Whether a list has named it."""
+    is_forgotten: bool = False
+    """Whether the kubelet has lost the checkpoint in which its devices were."""
+
+    def works_on(self, place: str) -> bool:
+        """Whether it may have written to a device."""
+        return any(place_of(each) == place for ids in self.started for each in ids)
+
+
+def place_of(device_id: str) -> str:
+    return device_id.partition("::")[0]
+
+
+class Node(RuleBasedStateMachine):
+    module: ClassVar[ModuleType] = real
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.numbers = itertools.count(1)
+        self.pods: list[Pod] = []
+        self.written: dict[str, int] = {}
+        self.epochs = dict.fromkeys(map(place_of, IDS), 0)
+        self.running: dict[str, Any] = {}
+        self.holdings = self.made()
+
+    def made(self) -> Any:
+        holdings = self.module.Allocations(PACE)
+        holdings.scrub(R)
+        holdings.share(R, place_of)
+        return holdings
+
+    # -- the kubelet ---------------------------------------------------------------------------------------------------
+
+    def admit(self, rng: random.Random) -> None:
+        taken = {i for pod in self.pods if not pod.is_forgotten for i in pod.ids}
+        free = [i for i in IDS if i not in taken]
+        if not free:
+            return
+        ids = tuple(sorted(rng.sample(free, min(len(free), rng.choice([1, 1, 2])))))
+        shares = rng.choice(["main", "main", "init and main", "init"])
+        calls = [ids] if shares != "init and main" else [ids[:1], ids]
+        uids: list[str] = []
+        for each in calls:
+            self.holdings.take_back(R, each)
+            self.holdings.begin(R, each, self.now)
+            use = self.module.AllocationRecord(
+                uid=f"u{next(self.numbers)}", resource=R, ids=each, state={}, is_started=False
+            )
+            uids.append(use.uid)
+            self.holdings.add(use, self.now)
+            self.holdings.end(R, each, self.now, given=True)
+            self.now += 0.01
+        name = "hidden-0" if shares == "init" else "set-0"  # some come again under their name, and are what they were
+        name = rng.choice([name, f"once-{next(self.numbers)}"])
+        if name in [pod.name for pod in self.pods]:
+            name = f"once-{next(self.numbers)}"
+        self.pods.append(Pod(name, ids, [*calls], uids, is_hidden=shares == "init"))
+
+    def start(self, rng: random.Random) -> None:
+        waiting = [pod for pod in self.pods if pod.waiting]
+        if not waiting:
+            return
+        pod = rng.choice(waiting)
+        ids = pod.waiting[0]
+        if self.holdings.waits_for(R, ids) is not None:
+            return  # the kubelet tries again
+        record = self.holdings.newest(R, ids)
+        if record is not None:
+            record.is_started = True
+        pod.started.append(pod.waiting.pop(0))
+        for place in {place_of(each) for each in ids}:
+            epoch = self.epochs[place]
+            found = self.written.get(place, epoch)
+            holds(8, found == epoch, f"{pod.name} reads on {place} what was left in epoch {found} of {epoch}")
+            self.written[place] = epoch
+
+    def start_again(self, rng: random.Random) -> None:
+        pods = [pod for pod in self.pods if pod.started and not pod.is_forgotten]
+        if pods:
+            ids = rng.choice(rng.choice(pods).started)
+            holds(10, self.holdings.waits_for(R, ids) is None, f"a container with {ids} waits for what it left itself")
+
+    def end(self, rng: random.Random) -> None:
+        """A pod ends. When nobody has a device any more, what comes later is another epoch."""
+        if self.pods:
+            pod = self.pods.pop(rng.randrange(len(self.pods)))
+            for place in {place_of(each) for each in pod.ids}:
+                if not any(place_of(each) == place for other in self.pods for each in other.ids):
+                    self.epochs[place] += 1
+
+    def forget(self, rng: random.Random) -> None:
+        """The kubelet loses its checkpoint, and gives devices of living pods away; it was asked for a list before."""
+        if rng.random() < 0.3 and all(pod.is_named for pod in self.pods):
+            for pod in self.pods:
+                pod.is_forgotten = True
+                pod.waiting.clear()  # what starts now starts without its devices
+
+    # -- the plugin ----------------------------------------------------------------------------------------------------
+
+    def look(self, rng: random.Random) -> None:
+        self.now += rng.choice([0.1, 1.0, 16.0, 31.0])
+        told = [pod for pod in self.pods if not pod.is_hidden and not pod.is_forgotten]
+        named = {(R, i): ("default", pod.name) for pod in told for i in pod.ids}
+        pods = frozenset(("default", pod.name) for pod in self.pods)
+        for pod in told:
+            pod.is_named = True
+        outcome = self.holdings.listed(named, pods, asked_at=self.now, now=self.now, is_complete=rng.random() < 0.8)
+        self.now += 0.01
+        for use in outcome.ended:
+            alone = [i for i in use.ids if i == place_of(i) and self.holdings.newest_of(R, i) is use]
+            holds(8, self.holdings.withheld(R, alone).keys() == set(alone), f"{alone} came back, and are offered")
+        self.running.update({use.uid: use for use in outcome.ended})
+
+    def scrub(self, rng: random.Random) -> None:
+        if not self.running:
+            return
+        use = self.running.pop(rng.choice(sorted(self.running)))
+        if rng.random() < 0.3:
+            self.holdings.failed(use, self.now)
+            return
+        holds(9, not any(use.uid in pod.uids for pod in self.pods), f"{use.uid} is released, and its pod lives")
+        for place in {place_of(each) for each in use.ids} - self.holdings.others(R, use.ids, is_over=True).keys():
+            living = [pod.name for pod in self.pods if pod.works_on(place)]
+            holds(9, not living, f"{place} is scrubbed, on which {living} work")
+            self.written.pop(place, None)
+        self.holdings.released(use)
+
+    def crash(self, rng: random.Random) -> None:
+        if rng.random() < 0.7:
+            return
+        saved = [
+            (
+                self.module.AllocationRecord(
+                    uid=use.uid,
+                    resource=R,
+                    ids=use.ids,
+                    state=use.state,
+                    suspects=self.holdings.suspects(use),
+                    pod=use.pod,
+                    is_started=use.is_started,
+                    is_back=use.is_back,
+                ),
+                self.holdings.is_seen(use),
+            )
+            for use in self.holdings.owed()
+        ]
+        self.running.clear()
+        self.holdings = self.made()
+        self.holdings.adopt(saved, self.now)
+
+    ACTIONS = (admit, admit, start, start, start, start_again, end, look, look, look, scrub, scrub, crash, forget)
+
+    @rule(number=st.integers(0, 2**64 - 1), steps=st.integers(5, 80))
+    def live(self, number: int, steps: int) -> None:
+        rng = random.Random(number)  # noqa: S311 - no secret
+        for _ in range(steps):
+            rng.choice(self.ACTIONS)(self, rng)
+
+
+def run(*, examples: int, module: ModuleType = real, number: int = 0) -> None:
+    live(Node, examples=examples, steps=4, number=number, shrinks=module is real, module=module)
+
+
+def test_no_pod_reads_what_another_one_left() -> None:
+    run(examples=400)
+
+
+MUTANTS = [
+    Mutant(8, "an Allocate says nothing of the pod before", "use.is_back |= use.is_started", "use.is_back |= False"),
+    Mutant(
+        8,
+        "an equal allocation replaces one that came back",
+        "if not other.is_handed_out and not other.is_back:",
+        "if not other.is_handed_out:",
+    ),
+    Mutant(
+        8,
+        "what ended without an Allocate is withdrawn",
+        "            use.is_back |= use.resource in self._scrubbed\n",
+        "",
+    ),
+    Mutant(9, "what an init container left has come back", "use.is_back |= use.is_started", "use.is_back |= True"),
+    Mutant(
+        9,
+        "nobody asks whether the pod lives",
+        "use.resource in self._scrubbed and self._is_alive(use)",
+        "False",
+    ),
+    Mutant(
+        9,
+        "the pod is not known",
+        "            use.pod = pod\n",
+        "            pass\n",
+    ),
+    Mutant(
+        8,
+        "whoever has another replica is taken to live",
+        "return any(self._tracks[key].named_at > since for key in use.keys)",
+        "return True",
+    ),
+    Mutant(
+        8,
+        "a list from before the Allocate shows that it lives",
+        "self._tracks[key].named_at > since",
+        "self._tracks[key].is_named",
+    ),
+    Mutant(8, "who is about to start has a replica", "if use.is_started if is_over", "if True if is_over"),
+    Mutant(9, "nobody has another replica", "if use.is_started if is_over", "if False if is_over"),
+    Mutant(
+        10,
+        "a container that starts again waits",
+        "if own is not None and own.is_started and not own.is_back:",
+        "if False:",
+    ),
+]
+
+
+@pytest.mark.repository
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
+def test_a_mutant_is_killed(mutant: Mutant) -> None:
+    module = mutant.load("kdp.deviceplugin.tracking.allocations")
+    assert_killed(mutant, (partial(run, examples=60, module=module, number=number) for number in range(60)))
