@@ -128,7 +128,7 @@ class PluginManager(Service):
                 state=state,
                 measures=options.measures,
                 wants_labels=options.wants_labels,
-                wants_counters=not isinstance(backend, WrappedBackend),  # replicas of one device share what it takes
+                wants_counters=True,
             )
             scrubs(backend, options.release_policy)  # refuses what cannot be
             supervisor.outdated = functools.partial(self._outdated, backend)
@@ -299,12 +299,11 @@ class PluginManager(Service):
 
     def _attach(self, resource: str, supervisor: Supervisor) -> None:
         backend, overridden = supervisor.backend, supervisor.hooks.overridden
-        place = backend.device_of if isinstance(backend, WrappedBackend) else None
         owner = Owner(
             backend=backend,
             wants_release=overridden("released"),
-            has_counters=place is None and overridden("counters"),
-            place=place,
+            has_counters=overridden("counters"),
+            place=backend.device_of if isinstance(backend, WrappedBackend) else None,
             scrubs=scrubs(backend, self._options.release_policy),
             adopted=supervisor.judge_again,
         )

@@ -167,7 +167,7 @@ class DevicePlugin:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""
         if self._scrubs:
             devices = self._without_unscrubbed(devices)
-        if self.supervisor.counters:
+        if any(device.consumes for device in devices):
             devices = self._without_taken(devices)
         if self._cdi is None:
             return devices
@@ -184,9 +184,9 @@ class DevicePlugin:
     def _without_taken(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         from ..supervision.counters import shortages  # late: few plugins pay for it
 
-        everything = self.supervisor.discovery.value.devices or ()
-        held = self._tracker.records.held(self.supervisor.backend)
-        why = shortages(devices, devices=everything, held=held, counters=self.supervisor.counters)
+        supervisor = self.supervisor
+        held = self._tracker.records.consumption(supervisor.backend)
+        why = shortages(devices, held=held, counters=supervisor.counters, device_of=supervisor.device_of)
         return without_blocked(devices, lambda device: why.get(device.id)) if why else devices
 
     async def _follow_offers(self) -> None:

@@ -172,7 +172,9 @@ class Servicer:
         self._asks_backend = hooks.overridden("allocate")
         self.options = wire.PluginOptions(
             pre_start_required=scrubs or hooks.overridden("prepare_container"),
-            preferred_allocation=hooks.overridden("prefer") or supervisor.preferences is not None,
+            preferred_allocation=hooks.overridden("prefer")
+            or hooks.overridden("counters")
+            or supervisor.preferences is not None,
         )
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
@@ -315,18 +317,17 @@ class Servicer:
 
     def _check_counters(self, allocation: Allocation) -> None:
         """Refuse devices of which the kubelet does not know yet that others leave nothing of what they share."""
-        supervisor = self._supervisor
-        if not supervisor.counters:
+        if not any(device.consumes for device in allocation):
             return
         from ..supervision.counters import shortages
 
-        devices = supervisor.discovery.value.devices or ()
-        held = self._records.held(supervisor.backend) - set(allocation.ids)
+        supervisor = self._supervisor
+        held = dict(self._records.consumption(supervisor.backend))
         for device in allocation:
-            found = shortages([device], devices=devices, held=held, counters=supervisor.counters)
+            found = shortages([device], held=held, counters=supervisor.counters, device_of=supervisor.device_of)
             if found:
                 raise AllocationError(f"{self._resource}: device {device.id}: {found[device.id]}")
-            held.add(device.id)
+            held[supervisor.device_of(device.id)] = device.consumes
 
     async def _reply(self, allocation: Allocation) -> wire.ContainerReply:
         if self._asks_backend:
@@ -399,7 +400,7 @@ class Servicer:
             table = self._table
             request = PreferRequest(
                 resource=self._resource,
-                available=tuple(table[i] for i in query.available if i in table),
+                available=self._left(tuple(table[i] for i in query.available if i in table), query),
                 must_include=tuple(table[i] for i in query.must_include if i in table),
                 size=query.size,
             )
@@ -418,6 +419,21 @@ class Servicer:
             return ()
         return ids
 
+    def _left(self, devices: tuple[Device, ...], query: wire.PreferQuery) -> tuple[Device, ...]:
+        """Return the devices for which enough of their counters is left, if they suffice.
+
+        A container gets its resources one after another, and the kubelet's list is older than the first Allocate.
+        """
+        if not any(device.consumes for device in devices):
+            return devices
+        from ..supervision.counters import shortages
+
+        supervisor, must = self._supervisor, set(query.must_include)
+        held = self._records.consumption(supervisor.backend)
+        short = shortages(devices, held=held, counters=supervisor.counters, device_of=supervisor.device_of)
+        left = tuple(device for device in devices if device.id not in short or device.id in must)
+        return left if len(left) >= query.size else devices
+
     async def _preferred(self, request: PreferRequest) -> tuple[Sequence[str], str]:
         """Return the ids to prefer, and who says so: the hook, or where it has no opinion the policy."""
         supervisor = self._supervisor
@@ -426,7 +442,10 @@ class Servicer:
             if ids is not None:
                 return ids, "prefer()"
         if supervisor.preferences is None:
-            return (), ""
+            must = [device.id for device in request.must_include]
+            others = [device.id for device in request.available if device.id not in must]
+            ids = [*must, *others][: request.size]
+            return (ids, "what counters leave") if len(ids) == request.size else ((), "")
         return supervisor.preferences.answer(request), "the policy"
 
     @_unary

@@ -428,7 +428,8 @@ class DeviceBackend(abc.ABC):
         a plugin that is killed may do it again. Never while a pod holds one of the devices: if they are given to
         another pod before it could be told, it is told when that one has ended, too; allocations of the same devices
         that left equal states count as one then. While it runs, an ``allocate`` of these devices waits. Deadline 60 s.
-        May raise: it is called again with growing pauses (5 s to 5 min), and finds ``state`` as it left it.
+        May raise: it is called again with growing pauses (5 s to 5 min; 1 min for a scrub), and finds ``state`` as it
+        left it.
 
         With ``release_policy = "scrub"`` it is called as soon as the devices are given to another pod, before that
         pod's container starts, and ``allocate`` waits for nothing.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, final
 
 import attrs
@@ -16,7 +17,6 @@ from .frozen import FrozenDict, dict_of
 from .names import check_attribute_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from decimal import Decimal
 
 _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z", re.ASCII)
@@ -77,6 +77,9 @@ class Quantity:
 
 Amount = int | Quantity
 """How much of something: a whole number, or Kubernetes' notation."""
+
+Consumption = Mapping[str, Mapping[str, Amount]]
+"""What a device takes, by counter set and counter."""
 
 
 def integer(value: object) -> int | None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValueError
 from ..model.devices import counter_sets
-from ..model.quantities import exact
+from ..model.quantities import Amount, Consumption, Quantity, exact
 from .health import TAKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from decimal import Decimal
+    from collections.abc import Callable, Iterable, Mapping
 
     from ..model.devices import Device
-    from ..model.quantities import Amount
 
 
 def examined(value: Any) -> Mapping[str, Mapping[str, Amount]]:
@@ -30,40 +29,65 @@ def examined(value: Any) -> Mapping[str, Mapping[str, Amount]]:
         raise InvalidValueError(f"it returned {value!r}: must map counter sets to their counters") from None
 
 
+def consumption_as_json(consumes: Consumption) -> dict[str, dict[str, int | str]]:
+    """Return what a device takes, as JSON has it."""
+    return {
+        name: {counter: each if isinstance(each, int) else each.text for counter, each in amounts.items()}
+        for name, amounts in consumes.items()
+    }
+
+
+def consumption_of_json(saved: Mapping[str, Mapping[str, int | str]]) -> Consumption:
+    """Return what a device takes, as it was saved.
+
+    Raises:
+        ValueError: An amount is none.
+    """
+    return {
+        str(name): {str(counter): Quantity(str(each)) for counter, each in amounts.items()}
+        for name, amounts in saved.items()
+    }
+
+
 def shortages(
     asked: Iterable[Device],
     *,
-    devices: Sequence[Device],
-    held: Collection[str],
+    held: Mapping[str, Consumption],
     counters: Mapping[str, Mapping[str, Amount]],
+    device_of: Callable[[str], str] = str,
 ) -> dict[str, str]:
     """Return why devices cannot be given, by id.
 
     Args:
         asked: Of which devices.
-        devices: All devices.
-        held: The ids of those that pods hold.
+        held: What the devices that are allocated take, by id, as it was when they were allocated.
         counters: What there is.
+        device_of: Returns the id of a replica's device, as in ``held``.
     """
     holders: defaultdict[tuple[str, str], dict[str, Decimal]] = defaultdict(dict)
-    for device in devices:
-        if device.id in held:
-            for key, amount in _consumed(device):
-                holders[key][device.id] = exact(amount)
+    for device_id, consumes in held.items():
+        for key, amount in _consumed(consumes):
+            holders[key][device_id] = exact(amount)
     found: dict[str, str] = {}
     for device in asked:
-        wanted = [] if device.id in held else [pair for pair in _consumed(device) if pair[0] in holders]
-        for (name, counter), amount in wanted:
-            total = counters.get(name, {}).get(counter, 0)
-            free = exact(total) - sum(holders[name, counter].values())
-            if exact(amount) > free:
-                ids = sorted(holders[name, counter])
+        if device_of(device.id) in held:
+            continue
+        for (name, counter), amount in _consumed(device.consumes):
+            total, ids = counters.get(name, {}).get(counter), sorted(holders[name, counter])
+            free = Decimal() if total is None else exact(total) - sum(holders[name, counter].values())
+            if exact(amount) <= free:
+                continue
+            need = f"it needs {amount} of {counter} of {name}"
+            if total is None:
+                found[device.id] = f"{need}, which counters() does not declare"
+            elif exact(amount) > exact(total):
+                found[device.id] = f"{need}, and counters() declares {total}"
+            else:
                 by = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-                need = f"it needs {amount} of {counter} of {name}, and {free:f} of {total} are free"
-                found[device.id] = f"{TAKEN}: {need} while pods hold {by}"
-                break
+                found[device.id] = f"{TAKEN}: {need}, and too little of {total} is left while these are allocated: {by}"
+            break
     return found
 
 
-def _consumed(device: Device) -> list[tuple[tuple[str, str], Amount]]:
-    return [((name, counter), amount) for name, each in device.consumes.items() for counter, amount in each.items()]
+def _consumed(consumes: Consumption) -> list[tuple[tuple[str, str], Amount]]:
+    return [((name, counter), amount) for name, each in consumes.items() for counter, amount in each.items()]

@@ -34,7 +34,7 @@ from ..errors import (
     NotReady,
     sentence,
 )
-from ..model.backend import is_overridden
+from ..model.backend import WrappedBackend, is_overridden
 from ..model.health_policy import policy_of
 from ..model.spelling import slips_in
 from ..startup import shown
@@ -137,6 +137,7 @@ class Supervisor:
 
     Attributes:
         counters: What the devices of the last discovery share, by counter set and counter; empty: nobody wants to know.
+        device_of: Returns the id that the backend uses for a device: without the number of a replica.
         preferences: Which devices to prefer; None: there is no policy.
         preferred: Counts the answers: see `kdp.allocation.preferences.Preferences`.
         deadlines: As given.
@@ -190,6 +191,7 @@ class Supervisor:
             self.labelling = Labelling(self.label)
         self._wants_counters = wants_counters and self.hooks.overridden("counters")
         self.counters: Mapping[str, Mapping[str, Amount]] = {}
+        self.device_of: Callable[[str], str] = backend.device_of if isinstance(backend, WrappedBackend) else str
         self.poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
         self.outdated: Callable[[Sequence[Device]], Mapping[str, str]] = lambda _: {}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import attrs
 import pytest
 
 from kdp.errors import InvalidValueError
 from kdp.model.devices import Device
 from kdp.model.quantities import Amount, Quantity
-from kdp.supervision.counters import examined, shortages
+from kdp.supervision.counters import consumption_as_json, consumption_of_json, examined, shortages
 
 CARD = Device(id="c0", consumes={"c0": {"slots": 2, "memory": Quantity("16Gi")}})
 SLOTS = [Device(id=f"s{number}", consumes={"c0": {"slots": 1, "memory": Quantity("8Gi")}}) for number in range(2)]
@@ -16,28 +20,53 @@ ALL = [CARD, *SLOTS, OTHER, Device(id="free")]
 COUNTERS: dict[str, dict[str, Amount]] = {"c0": {"slots": 2, "memory": Quantity("16Gi")}, "c1": {"slots": 2}}
 
 
+def of(*ids: str) -> dict[str, Any]:
+    """Return what these devices take."""
+    return {device.id: device.consumes for device in ALL if device.id in ids}
+
+
 @pytest.mark.parametrize(
     ("held", "short"),
     [
-        (set[str](), []),
-        ({"c0"}, ["s0", "s1"]),
-        ({"s0"}, ["c0"]),
-        ({"s0", "s1"}, ["c0"]),
-        ({"free", "c1"}, []),
-        ({"c0", "s0"}, ["s1"]),
+        ([], []),
+        (["c0"], ["s0", "s1"]),
+        (["s0"], ["c0"]),
+        (["s0", "s1"], ["c0"]),
+        (["free", "c1"], []),
+        (["c0", "s0"], ["s1"]),
     ],
 )
-def test_what_pods_hold_is_taken_from_what_others_share(held: set[str], short: list[str]) -> None:
-    assert sorted(shortages(ALL, devices=ALL, held=held, counters=COUNTERS)) == short
+def test_what_pods_hold_is_taken_from_what_others_share(held: list[str], short: list[str]) -> None:
+    assert sorted(shortages(ALL, held=of(*held), counters=COUNTERS)) == short
 
 
-def test_the_reason_names_the_counter_and_who_holds_it() -> None:
-    [why] = shortages([CARD], devices=ALL, held={"s0"}, counters=COUNTERS).values()
-    assert why == "its share is in use: it needs 2 of slots of c0, and 1 of 2 are free while pods hold s0"
+def test_the_reason_names_the_counter_and_what_is_allocated() -> None:
+    [why] = shortages([CARD], held=of("s0"), counters=COUNTERS).values()
+    assert why == (
+        "its share is in use: it needs 2 of slots of c0, and too little of 2 is left while these are allocated: s0"
+    )
 
 
-def test_what_is_declared_nowhere_is_not_there() -> None:
-    assert list(shortages([SLOTS[1]], devices=ALL, held={"s0"}, counters={})) == ["s1"]
+def test_a_device_that_takes_what_is_declared_nowhere_was_offered() -> None:
+    [why] = shortages([SLOTS[1]], held={}, counters={}).values()
+    assert why == "it needs 1 of slots of c0, which counters() does not declare"
+
+
+def test_a_device_that_takes_more_than_there_is_was_offered() -> None:
+    [why] = shortages([CARD], held={}, counters={"c0": {"slots": 1, "memory": Quantity("16Gi")}}).values()
+    assert why == "it needs 2 of slots of c0, and counters() declares 1"
+
+
+def test_replicas_take_what_their_device_takes_once() -> None:
+    replicas = [attrs.evolve(SLOTS[0], id=f"s0::{number}") for number in range(2)]
+    short = shortages([*replicas, CARD], held=of("s0"), counters=COUNTERS, device_of=lambda name: name[:2])
+    assert list(short) == ["c0"]
+
+
+def test_what_is_saved_of_a_consumption_is_read_again() -> None:
+    saved = json.loads(json.dumps(consumption_as_json(CARD.consumes)))
+    assert saved == {"c0": {"slots": 2, "memory": "16Gi"}}
+    assert consumption_as_json(consumption_of_json(saved)) == {"c0": {"slots": "2", "memory": "16Gi"}}
 
 
 @pytest.mark.parametrize("value", [7, ["c0"], {"c0": 7}])

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
+from ...model.quantities import Consumption
 from ...startup import shown
 from ...supervision.given import Given
 
@@ -65,6 +66,9 @@ LOOK_AGAIN = 1.0
 RETRY_FIRST, RETRY_MOST = 5.0, 300.0
 """Seconds until a release that failed is tried again; doubled each time."""
 
+SCRUB_MOST = 60.0
+"""The most seconds between two tries of a scrub: nobody can use the device meanwhile."""
+
 
 @final
 @attrs.define(eq=False, kw_only=True)
@@ -76,6 +80,7 @@ class AllocationRecord:
         ids: The devices, sorted.
         state: What the backend's hooks left, JSON-like.
         given: What the container was given, by device id.
+        consumes: What its devices take of the backend's counters, by device id.
         suspects: Pods that may hold it unnamed, as they were saved; None: they were not known.
         pod: The pod that the last list named with one of its devices; None: none has.
         is_started: Whether its container may have started.
@@ -92,6 +97,7 @@ class AllocationRecord:
     ids: tuple[str, ...]
     state: Mapping[str, Any]
     given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
+    consumes: Mapping[str, Consumption] = attrs.field(factory=dict[str, Any])
     suspects: frozenset[Pod] | None = None
     pod: Pod | None = None
     is_started: bool = True
@@ -423,7 +429,8 @@ class Allocations:
     def failed(self, use: AllocationRecord, now: float) -> None:
         """It could not: hand the allocation out again, later."""
         use.is_handed_out = False
-        use.retry_at = now + min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(use.failures, 20))
+        most = SCRUB_MOST if use.is_back else RETRY_MOST
+        use.retry_at = now + min(most, RETRY_FIRST * 2.0 ** min(use.failures, 20))
         use.failures += 1
 
     def vanished(self, resource: str, ids: Collection[str], now: float) -> None:

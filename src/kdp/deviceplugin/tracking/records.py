@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from ...model.backend import Allocation
+    from ...model.quantities import Consumption
     from ...supervision.given import Given
     from .store import AllocationStore  # noqa: TC004 - no annotation of these classes is looked at
 
@@ -258,6 +259,7 @@ class AllocationRecords:
             ids=tuple(sorted(allocation.ids)),
             state=check_state(allocation.state),
             given=given,
+            consumes={device.id: device.consumes for device in allocation if device.consumes},
             is_started=not owner.scrubs,
         )
         resource.devices.update({device.id: device for device in allocation})
@@ -269,14 +271,14 @@ class AllocationRecords:
         if owner.scrubs and not is_saved:
             raise AllocationError(f"{resource.name}: {self.unsaved(resource.name) or UNSAVED}")
 
-    def held(self, backend: DeviceBackend) -> set[str]:
-        """Return the devices of a backend that were allocated and are not released yet."""
+    def consumption(self, backend: DeviceBackend) -> dict[str, Consumption]:
+        """Return what the allocated devices of a backend take of its counters, by the device's id, not a replica's."""
         return {
-            device_id
+            self._allocations.place(resource.name, device_id): consumes
             for resource in self._resources.values()
             if resource.owner.backend is backend
             for record in self._allocations.owed(resource.name)
-            for device_id in record.ids
+            for device_id, consumes in record.consumes.items()
         }
 
     def unsaved(self, resource: str) -> str | None:
@@ -455,6 +457,7 @@ class AllocationRecords:
                     is_seen=self._allocations.is_seen(each),
                     given=each.given,
                     suspects=self._allocations.suspects(each),
+                    consumes=each.consumes,
                     pod=each.pod,
                     is_started=each.is_started,
                     is_back=each.is_back,

@@ -8,9 +8,9 @@ file from the plugin directory)::
                       "given": {"w0": {"nodes": ["/dev/widget0"], "identity": ""}}}]}
 
 ``pods`` are those that may hold devices which no list has named, where they are known. ``pod``, ``started`` and
-``back`` are of devices that are scrubbed. ``given`` is what the container was given; see `Given`. ``"releases": false``
-stands in the file of a backend that is told of no end. ``plugin_dir`` tells the kubelet: what a test's kubelet gave
-says nothing of the node's.
+``back`` are of devices that are scrubbed. ``given`` is what the container was given; see `Given`. ``consumes`` is what
+the devices take of counters. ``"releases": false`` stands in the file of a backend that is told of no end.
+``plugin_dir`` tells the kubelet: what a test's kubelet gave says nothing of the node's.
 
 * It is replaced atomically: a reader finds the old one or the new one, whole.
 * Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
@@ -36,7 +36,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 import attrs
 
 from ...concurrency.threads import Worker, value_of
+from ...model.quantities import Consumption
 from ...storage import files, locks, reading
+from ...supervision.counters import consumption_as_json, consumption_of_json
 from ...supervision.given import Given
 from .allocations import AllocationRecord, Pod
 
@@ -62,6 +64,7 @@ class Saved:
     state: Mapping[str, Any]
     is_seen: bool
     given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
+    consumes: Mapping[str, Consumption] = attrs.field(factory=dict[str, Any])
     suspects: frozenset[Pod] | None = None
     pod: Pod | None = None
     is_started: bool = True
@@ -75,6 +78,7 @@ class Saved:
             ids=self.ids,
             state=self.state,
             given=self.given,
+            consumes=self.consumes,
             suspects=self.suspects,
             pod=self.pod,
             is_started=self.is_started,
@@ -84,9 +88,13 @@ class Saved:
     def as_json(self) -> dict[str, object]:
         """Return what the file says of it."""
         pods = {} if self.suspects is None else {"pods": sorted(self.suspects)}
-        given = {"given": {device_id: each.as_json() for device_id, each in self.given.items()}} if self.given else {}
+        given: dict[str, object] = {}
+        if self.given:
+            given["given"] = {device_id: each.as_json() for device_id, each in self.given.items()}
         scrubbed = {} if self.is_started else {"started": False}
         scrubbed |= {"back": True} if self.is_back else {}
+        if self.consumes:
+            given["consumes"] = {device_id: consumption_as_json(each) for device_id, each in self.consumes.items()}
         pod = {"pod": list(self.pod)} if self.pod is not None else {}
         saved = {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen}
         return {**saved, **pod, **scrubbed, **pods, **given}
@@ -254,6 +262,7 @@ class AllocationStore:
                     state=dict(each["state"]),
                     is_seen=bool(each["seen"]),
                     given={str(i): Given.of_json(saved) for i, saved in each.get("given", {}).items()},
+                    consumes={str(i): consumption_of_json(saved) for i, saved in each.get("consumes", {}).items()},
                     suspects=frozenset((str(space), str(pod)) for space, pod in each["pods"])
                     if "pods" in each
                     else None,
