@@ -60,6 +60,9 @@ class Adapters:
     async def serve(self, names: str, mode: str) -> None:
         self.names, self.mode = names, mode
         await self.start()
+        ready = "registered with the kubelet" if mode == "dra" else "connected to the kubelet"
+        # The Node still counts the devices of the test before.
+        await self.cluster.until(lambda: ready in self.cluster.log(self._process), f"the process is {ready}")
 
     async def start(self) -> None:
         self.started += 1

@@ -170,7 +170,7 @@ async def test_no_pod_finds_a_secret_whenever_the_plugin_is_killed(
     print(f"seed {SEED}")
     await scratches.serve(2, 0.5, mode)
     leaks: list[str] = []
-    count = 100 if mode == "plugin" else 40
+    count = 40 if mode == "plugin" else 15
     for number in range(count):
         pod = f"p{number}"
         await scratches.create(pod, after="true")
