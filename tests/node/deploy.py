@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from .backend import RESOURCE
+from .nodekit import Cluster
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
 
@@ -139,6 +140,12 @@ def pod(name: str, count: int = 1, *, script: str = OPENS) -> dict[str, Any]:
             "containers": [container],
         },
     }
+
+
+async def until_serving(cluster: Cluster, process: str, *, is_dra: bool) -> None:
+    """Wait until a process of the node serves the kubelet: the Node still counts the devices of the test before."""
+    words = "registered with the kubelet" if is_dra else "connected to the kubelet"
+    await cluster.until(lambda: words in cluster.log(process), f"{process} is {words}")
 
 
 def device_class(name: str, driver: str) -> dict[str, Any]:

@@ -18,10 +18,11 @@ import attrs
 import pytest
 
 from .conftest import Namespace
-from .deploy import device_class
+from .deploy import device_class, until_serving
 from .nodekit import Cluster
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE
+from .test_dra import template
 
 RESOURCE = "example.com/adapter"
 DRIVER = "adapter.example.com"
@@ -60,9 +61,7 @@ class Adapters:
     async def serve(self, names: str, mode: str) -> None:
         self.names, self.mode = names, mode
         await self.start()
-        ready = "registered with the kubelet" if mode == "dra" else "connected to the kubelet"
-        # The Node still counts the devices of the test before.
-        await self.cluster.until(lambda: ready in self.cluster.log(self._process), f"the process is {ready}")
+        await until_serving(self.cluster, self._process, is_dra=mode == "dra")
 
     async def start(self) -> None:
         self.started += 1
@@ -153,12 +152,7 @@ async def adapters(namespace: Namespace) -> AsyncIterator[Adapters]:
     request = {"name": "r", "exactly": {"deviceClassName": "adapter"}}
     await cluster.apply(
         device_class("adapter", DRIVER),
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"name": "one"},
-            "spec": {"spec": {"devices": {"requests": [request]}}},
-        },
+        template("one", {"devices": {"requests": [request]}}),
         namespace=namespace.name,
     )
     try:

@@ -17,10 +17,11 @@ import pytest
 
 from .backend import Figure
 from .conftest import Namespace
-from .deploy import device_class
+from .deploy import device_class, until_serving
 from .nodekit import Cluster
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE
+from .test_dra import template
 
 RESOURCE = "example.com/scratch"
 DRIVER = "scratch.example.com"
@@ -48,9 +49,7 @@ class Scratches:
     async def serve(self, count: int, seconds: float, mode: str = "plugin") -> None:
         self.mode, self.arguments = mode, (count, seconds, mode)
         await self.start()
-        ready = "registered with the kubelet" if mode == "dra" else "connected to the kubelet"
-        # The Node still counts the devices of the test before.
-        await self.cluster.until(lambda: ready in self.cluster.log(self._process), f"the process is {ready}")
+        await until_serving(self.cluster, self._process, is_dra=mode == "dra")
         if mode != "dra":
             offered = 2 * count if mode == "shared" else count
             await self.cluster.until_counted(RESOURCE, capacity=offered, allocatable=offered)
@@ -106,12 +105,7 @@ async def scratches(namespace: Namespace) -> AsyncIterator[Scratches]:
     request = {"name": "r", "exactly": {"deviceClassName": "scratch"}}
     await cluster.apply(
         device_class("scratch", DRIVER),
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"name": "one"},
-            "spec": {"spec": {"devices": {"requests": [request]}}},
-        },
+        template("one", {"devices": {"requests": [request]}}),
         namespace=namespace.name,
     )
     try:

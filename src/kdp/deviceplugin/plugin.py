@@ -182,11 +182,8 @@ class DevicePlugin:
         return without_blocked(devices, lambda device: unsaved or withheld.get(device.id))
 
     def _without_taken(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        from ..supervision.counters import shortages  # late: few plugins pay for it
-
-        supervisor = self.supervisor
-        held = self._tracker.records.consumption(supervisor.backend)
-        why = shortages(devices, held=held, counters=supervisor.counters, device_of=supervisor.device_of)
+        held = self._tracker.records.consumption(self.supervisor.backend)
+        why = self.supervisor.shortages(devices, held)
         return without_blocked(devices, lambda device: why.get(device.id)) if why else devices
 
     async def _follow_offers(self) -> None:

@@ -319,13 +319,10 @@ class Servicer:
         """Refuse devices of which the kubelet does not know yet that others leave nothing of what they share."""
         if not any(device.consumes for device in allocation):
             return
-        from ..supervision.counters import shortages
-
         supervisor = self._supervisor
-        held = dict(self._records.consumption(supervisor.backend))
+        held = self._records.consumption(supervisor.backend)
         for device in allocation:
-            found = shortages([device], held=held, counters=supervisor.counters, device_of=supervisor.device_of)
-            if found:
+            if found := supervisor.shortages([device], held):
                 raise AllocationError(f"{self._resource}: device {device.id}: {found[device.id]}")
             held[supervisor.device_of(device.id)] = device.consumes
 
@@ -426,12 +423,8 @@ class Servicer:
         """
         if not any(device.consumes for device in devices):
             return devices
-        from ..supervision.counters import shortages
-
-        supervisor, must = self._supervisor, set(query.must_include)
-        held = self._records.consumption(supervisor.backend)
-        short = shortages(devices, held=held, counters=supervisor.counters, device_of=supervisor.device_of)
-        left = tuple(device for device in devices if device.id not in short or device.id in must)
+        short = self._supervisor.shortages(devices, self._records.consumption(self._supervisor.backend))
+        left = tuple(device for device in devices if device.id not in short or device.id in query.must_include)
         return left if len(left) >= query.size else devices
 
     async def _preferred(self, request: PreferRequest) -> tuple[Sequence[str], str]:

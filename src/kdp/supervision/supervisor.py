@@ -49,7 +49,7 @@ from .reporter import EventReporter
 from .signatures import check_signatures
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import EllipsisType
 
     from ..allocation import Topology
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
-    from ..model.quantities import Amount
+    from ..model.quantities import Amount, Consumption
     from .health import HealthChange
     from .labelling import Labelling
     from .measuring import Measuring
@@ -236,6 +236,12 @@ class Supervisor:
     def judge_again(self) -> None:
         """Judge the devices of the last discovery anew, because what pods were given of them has changed."""
         self._publisher.take_node_faults(self._judged(self._publisher.devices, self._node_faults))
+
+    def shortages(self, devices: Iterable[Device], held: Mapping[str, Consumption]) -> dict[str, str]:
+        """Return why devices cannot be given beside the allocated ones, by id; see `kdp.supervision.counters`."""
+        from .counters import shortages  # late: few plugins pay for it
+
+        return shortages(devices, held=held, counters=self.counters, device_of=self.device_of)
 
     async def call(self, hook: str, *args: Any, deadline: float, then: Callable[[Any], Any] | None = None) -> Any:
         """Call a hook for a protocol; as `Hooks.call`, and `NotReady` also closes the backend and opens it again.

@@ -22,7 +22,7 @@ Invariants, each with a mutant in the tests that breaks it:
 5. A vanished device is let go after two lists without it, `Pace.gap` apart, and never while one names it.
 6. While anything is owed there is a next look.
 7. An allocation that no list has named ends after two lists without it and without a suspect.
-8. Of a resource whose devices are scrubbed, `to_scrub` has whatever another pod may have left on a device.
+8. If devices are scrubbed, `waits_for` keeps a container from what another pod may have left on one.
 9. What a living pod has is not scrubbed.
 10. A container that is started again waits for no scrub.
 
@@ -314,6 +314,8 @@ class Allocations:
             is_over: Whether that container has ended. Then replicas of containers that have not started do not count,
                 and those that wait for a scrub do: the last of them is scrubbed.
         """
+        if resource not in self._place:
+            return {}
         found: dict[str, list[str]] = {self.place(resource, device_id): [] for device_id in ids}
         for use in self.owed(resource):
             if use.is_started if is_over else not use.is_back:
@@ -326,7 +328,7 @@ class Allocations:
         return (resource, device_id) in self._vanished
 
     def back(self, now: float) -> list[AllocationRecord]:
-        """Hand out what has come back, where no list can be had."""
+        """Hand out the allocations that have come back, if the kubelet gives no list."""
         waiting = (use for use in self._uses.values() if use.is_back and not use.is_handed_out)
         return self._hand_out(use for use in waiting if now >= use.retry_at)
 
@@ -428,8 +430,8 @@ class Allocations:
 
     def failed(self, use: AllocationRecord, now: float) -> None:
         """It could not: hand the allocation out again, later."""
-        use.is_handed_out = False
         most = SCRUB_MOST if use.is_back else RETRY_MOST
+        use.is_handed_out = False
         use.retry_at = now + min(most, RETRY_FIRST * 2.0 ** min(use.failures, 20))
         use.failures += 1
 

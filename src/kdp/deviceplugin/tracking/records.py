@@ -365,11 +365,9 @@ class AllocationRecords:
     async def keep_state(self, allocation: Allocation) -> None:
         """Take over the state that a later hook has changed."""
         record = self._allocations.newest(allocation.resource, allocation.ids)
-        state = check_state(allocation.state)
-        if record is not None and state != record.state:
-            self._allocations.restate(record, state)
-            await self._save(self._resources[allocation.resource])
-        elif record is None and state:
+        if record is not None:
+            await self.keep_state_of(record, allocation.state)
+        elif check_state(allocation.state):
             await self._keep(allocation, {})
 
     def device(self, resource: str, device_id: str) -> Device | None:

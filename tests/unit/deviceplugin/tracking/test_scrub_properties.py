@@ -237,7 +237,7 @@ MUTANTS = [
     ),
     Mutant(
         8,
-        "whoever has another replica is taken to live",
+        "every pod with another replica counts as alive",
         "return any(self._tracks[key].named_at > since for key in use.keys)",
         "return True",
     ),
