@@ -29,7 +29,8 @@ EXACT = {
     "gpu_decoder_utilization": 0.07,
     "gpu_sm_clock": 1.98e9,
     "gpu_memory_clock": 2.619e9,
-    "gpu_memory_used": (143771 << 20) / 4,
+    "gpu_memory_used": (143771 << 20) / 4 - (480 << 20),
+    "gpu_memory_reserved": 480 << 20,
     "gpu_memory_free": (143771 << 20) * 3 / 4,
     "gpu_memory_size": 143771 << 20,
     "gpu_temperature": 41,
@@ -59,13 +60,14 @@ CALLS = {
     "nvmlDeviceGetEncoderUtilization": {"gpu_encoder_utilization"},
     "nvmlDeviceGetDecoderUtilization": {"gpu_decoder_utilization"},
     "nvmlDeviceGetClockInfo": {"gpu_sm_clock", "gpu_memory_clock"},
-    "nvmlDeviceGetMemoryInfo": {"gpu_memory_used", "gpu_memory_free", "gpu_memory_size"},
+    "nvmlDeviceGetMemoryInfo_v2": {"gpu_memory_reserved"},
     "nvmlDeviceGetTemperature": {"gpu_temperature"},
     "nvmlDeviceGetPowerUsage": {"gpu_power"},
     "nvmlDeviceGetGridLicensableFeatures_v4": set[str](),
     "nvmlDeviceGetFieldValues": {*EXACT}
     - {"gpu_utilization", "gpu_memory_copy_utilization", "gpu_encoder_utilization", "gpu_decoder_utilization"}
     - {"gpu_sm_clock", "gpu_memory_clock", "gpu_memory_used", "gpu_memory_free", "gpu_memory_size"}
+    - {"gpu_memory_reserved"}
     - {"gpu_temperature", "gpu_power"},
 }
 """What each call measures."""
@@ -119,6 +121,16 @@ def test_what_a_gpu_does_not_answer_is_left_out_and_told_one_time(
     assert all(text.startswith(f"{GPU(0)}: NVML does not report ") for text in told)
     assert len(told) == len([r for r in caplog.records if f"(NVML error {error})" in r.getMessage()])
     assert not [record for record in caplog.records if record.levelno > logging.DEBUG]
+
+
+def test_what_the_driver_reserves_is_not_used(make: Make) -> None:
+    """As nvidia-smi counts; on an H100 that nobody used, NVML's first version of the call told 480 MiB."""
+    _, backend = make(attrs.evolve(TWO, failing=(("nvmlDeviceGetMemoryInfo_v2", 13, 0),)))
+    with opened(backend):
+        found = _measured(backend)
+    older, newer = found[GPU(0)], found[GPU(1)]
+    assert older["gpu_memory_used"] == newer["gpu_memory_used"] + newer["gpu_memory_reserved"]
+    assert newer["gpu_memory_size"] == sum(newer[f"gpu_memory_{part}"] for part in ("used", "free", "reserved"))
 
 
 def test_a_field_that_a_gpu_does_not_have_is_left_out_alone(make: Make) -> None:

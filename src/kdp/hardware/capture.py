@@ -52,8 +52,8 @@ GENERIC = (
 )
 """What a snapshot without a class holds: these, what lies below those that are devices, and the device nodes."""
 
-MAX_FILE = 64 * 1024
-"""The largest file that is taken, in bytes."""
+MAX_FILE = 256 * 1024
+"""The largest file that is taken, in bytes: NVIDIA's /proc/driver/nvidia-caps/mig-minors has 109,408."""
 
 MAX_DEPTH = 8
 """So deep below a device its attributes are taken: a port's tables, an FPGA's error registers."""

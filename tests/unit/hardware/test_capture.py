@@ -71,7 +71,7 @@ def test_files_of_a_real_node_that_must_not_be_read_are_left_alone(tmp_path: Pat
     for name in ("config", "resource0", "rom", "resource"):
         (card / name).write_text("x\n")
     (card / "binary").write_bytes(b"\x01\0\x02")
-    (card / "large").write_bytes(b"x" * 70_000)
+    (card / "large").write_bytes(b"x" * 300_000)
     paths = [f"{CARD}/{path.name}" for path in card.iterdir()]
     taken = capture(Host(tmp_path / "node"), paths)
     assert taken.files.keys() == {f"{CARD}/resource"}
@@ -80,7 +80,7 @@ def test_files_of_a_real_node_that_must_not_be_read_are_left_alone(tmp_path: Pat
         "resource0": "not taken",
         "rom": "not taken",
         "binary": "binary, 3 bytes",
-        "large": "too large, 70000 bytes",
+        "large": "too large, 300000 bytes",
     }
 
 

@@ -6,6 +6,7 @@ The library stays as it is; nvidia-ml-py is told that the call fails, at the pla
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 import kdp
 import kdp.hardware
 from kdp_nvidia_gpu import NvidiaGpu
-from kdp_nvidia_gpu.events import EventSet
-from kdp_nvidia_gpu.nvml import GpuLost, pynvml
+from kdp_nvidia_gpu.nvml import pynvml
+
+from ...tests.answers import Codes, answers, look
 
 NEEDED = {"nvmlInitWithFlags", "nvmlShutdown", "nvmlDeviceGetCount_v2", "nvmlErrorString"}
 IDENTITY = {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"}
@@ -70,22 +72,13 @@ def backend(calls: Calls) -> Generator[NvidiaGpu]:
     found.close()
 
 
-def look(backend: NvidiaGpu) -> dict[str, str]:
-    """Do all that a plugin does with the library, and return the health of each GPU.
-
-    Instances of MIG are left out: one that tells no profile has no resource.
-    """
-    backend._scanner._facts.clear()  # which are asked once
-    devices = backend.discover()
-    backend.links(devices)
-    backend.measure()
-    try:
-        with EventSet({device.unit: device.handle.handle for device in devices if device.handle.handle}) as events:
-            if not events.is_empty:
-                events.wait(1)
-    except GpuLost:
-        pass  # which the watch tells, and goes on by looking
-    return {device.id: str(device.health) for device in devices if not device.id.startswith("MIG-")}
+def test_what_each_call_answers(backend: NvidiaGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is printed, as examples/nvidia_gpu/tests/data/h100-580.json has it."""
+    codes = Codes(pynvml._nvmlGetFunctionPointer)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", codes)
+    found = answers(backend, codes)
+    print(json.dumps(found))
+    assert {call: found["calls"][call] for call in sorted(IDENTITY)} == {call: [0] for call in sorted(IDENTITY)}
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)

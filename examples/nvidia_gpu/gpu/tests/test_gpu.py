@@ -81,6 +81,17 @@ def test_discovery_agrees_with_nvml_and_sysfs(backend: NvidiaGpu) -> None:
         ]
 
 
+def test_what_is_measured_agrees_with_nvml(backend: NvidiaGpu) -> None:
+    backend.discover()
+    for uuid, measured in backend.measure().items():
+        memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(uuid), pynvml.nvmlMemory_v2)
+        parts = [measured[f"gpu_memory_{part}"] for part in ("used", "free", "reserved")]
+        assert measured["gpu_memory_size"] == memory.total == sum(parts)
+        assert measured["gpu_memory_reserved"] == memory.reserved
+        assert 0 < measured["gpu_temperature"] < 120
+        assert 1 < measured["gpu_power"] < 2000
+
+
 def test_waiting_for_an_event_takes_its_time_and_no_more(backend: NvidiaGpu) -> None:
     handles = {device.unit: device.handle.handle for device in backend.discover()}
     with EventSet(handles) as events:

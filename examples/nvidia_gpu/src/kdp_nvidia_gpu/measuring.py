@@ -48,7 +48,7 @@ def _counter(name: str, text: str, unit: str = "") -> kdp.Measurement:
 
 
 @attrs.frozen
-class _Field:
+class Field:
     """A number that NVML answers in its list of fields.
 
     Attributes:
@@ -66,87 +66,87 @@ class _Field:
     is_fast: bool = False
 
 
-_FIELDS: Final = (
-    _Field(
+FIELDS: Final = (
+    Field(
         pynvml.NVML_FI_DEV_MEMORY_TEMP,
         kdp.Measurement("gpu_memory_temperature", unit="celsius", help="Temperature of the GPU's memory."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
         _counter("gpu_energy", "Energy that the GPU has used since its driver was loaded.", "joules"),
         factor=_MILLI,
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER,
         _counter("gpu_pcie_replays", "Packets on the PCI bus that had to be sent again."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
         _counter("gpu_pcie_transmitted", "What the GPU has sent over the PCI bus.", "bytes"),
         is_fast=True,
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
         _counter("gpu_pcie_received", "What the GPU has received over the PCI bus.", "bytes"),
         is_fast=True,
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
         _counter("gpu_nvlink_transmitted", "What the GPU has sent over all of its NVLinks.", "bytes"),
         factor=_KIB,
         scope=_ALL_LINKS,
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
         _counter("gpu_nvlink_received", "What the GPU has received over all of its NVLinks.", "bytes"),
         factor=_KIB,
         scope=_ALL_LINKS,
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
         _counter("gpu_ecc_single_bit_volatile_errors", "Bits that ECC has corrected since the driver was loaded."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
         _counter(
             "gpu_ecc_double_bit_volatile_errors", "Errors that ECC has not corrected since the driver was loaded."
         ),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL,
         _counter("gpu_ecc_single_bit_aggregate_errors", "Bits that ECC has corrected in the life of the GPU."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL,
         _counter("gpu_ecc_double_bit_aggregate_errors", "Errors that ECC has not corrected in the life of the GPU."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_RETIRED_SBE,
         _counter("gpu_single_bit_retired_pages", "Pages of memory that are out of use because of single bit errors."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_RETIRED_DBE,
         _counter("gpu_double_bit_retired_pages", "Pages of memory that are out of use because of double bit errors."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_RETIRED_PENDING,
         kdp.Measurement("gpu_page_retirement_pending", help="1 if pages wait for a reset to be out of use."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_REMAPPED_COR,
         _counter("gpu_correctable_remapped_rows", "Rows of memory that were replaced because of correctable errors."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_REMAPPED_UNC,
         _counter(
             "gpu_uncorrectable_remapped_rows", "Rows of memory that were replaced because of uncorrectable errors."
         ),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_REMAPPED_PENDING,
         kdp.Measurement("gpu_row_remap_pending", help="1 if rows of memory wait for a reset to be replaced."),
     ),
-    _Field(
+    Field(
         pynvml.NVML_FI_DEV_REMAPPED_FAILURE,
         kdp.Measurement("gpu_row_remap_failed", help="1 if a row of memory could not be replaced."),
     ),
@@ -163,10 +163,11 @@ MEASUREMENTS: Final = (
     kdp.Measurement("gpu_sm_clock", unit="hertz", help="Clock of the GPU's multiprocessors."),
     kdp.Measurement("gpu_memory_clock", unit="hertz", help="Clock of the GPU's memory."),
     kdp.Measurement("gpu_memory_free", unit="bytes", help="Memory of the GPU that is not in use."),
+    kdp.Measurement("gpu_memory_reserved", unit="bytes", help="Memory of the GPU that the driver keeps for itself."),
     kdp.Measurement("gpu_memory_copy_utilization", unit="ratio", help="Share of time in which memory was accessed."),
     kdp.Measurement("gpu_encoder_utilization", unit="ratio", help="Share of time in which the video encoder was used."),
     kdp.Measurement("gpu_decoder_utilization", unit="ratio", help="Share of time in which the video decoder was used."),
-    *(field.measurement for field in _FIELDS),
+    *(field.measurement for field in FIELDS),
     kdp.Measurement("gpu_vgpu_licensed", help="1 if a virtual GPU has its license."),
 )
 
@@ -229,7 +230,13 @@ class Meter:
         for name, clock in (("gpu_sm_clock", pynvml.NVML_CLOCK_SM), ("gpu_memory_clock", pynvml.NVML_CLOCK_MEM)):
             if (megahertz := ask(name, "nvmlDeviceGetClockInfo", clock)) is not None:
                 values[name] = megahertz * _MHZ
-        if (memory := ask("use of its memory", "nvmlDeviceGetMemoryInfo")) is not None:
+        if (
+            memory := ask("what it reserves of its memory", "nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
+        ) is not None:
+            values["gpu_memory_reserved"] = memory.reserved
+        else:  # a driver of before 2022, which counts what it reserves as used
+            memory = ask("use of its memory", "nvmlDeviceGetMemoryInfo")
+        if memory is not None:
             values["gpu_memory_used"], values["gpu_memory_free"] = memory.used, memory.free
             values["gpu_memory_size"] = memory.total
         # The successor of this call is not in the drivers of before 2025.
@@ -239,13 +246,13 @@ class Meter:
             values["gpu_power"] = milliwatts * _MILLI
         if (license_ := ask("license", "nvmlDeviceGetGridLicensableFeatures_v4")) is not None:
             values |= self._licensed(uuid, license_)
-        asked = [(field.number, field.scope) for field in _FIELDS]
+        asked = [(field.number, field.scope) for field in FIELDS]
         answers = ask("fields", "nvmlDeviceGetFieldValues", asked)
         return values if answers is None else values | self._fields(uuid, answers)
 
     def _fields(self, uuid: str, answers: Any) -> dict[str, float]:
         values: dict[str, float] = {}
-        for field, answer in zip(_FIELDS, answers, strict=True):
+        for field, answer in zip(FIELDS, answers, strict=True):
             name = field.measurement.name
             if answer.nvmlReturn != pynvml.NVML_SUCCESS:
                 self._tell(uuid, name, reason(pynvml.NVMLError(answer.nvmlReturn)))

@@ -48,6 +48,7 @@ enum { XID = 8, MIG_CHANGE = 0x100 };
 #define MAXFIELD 320
 typedef struct { char legacy[16]; unsigned domain, bus, device, devid, subsys; char busid[32]; } pci_t;
 typedef struct { unsigned long long total, free, used; } mem_t;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } mem2_t;
 typedef struct dev *dev_h;
 typedef struct { dev_h dev; unsigned long long type, data; unsigned gi, ci; } event_t;
 typedef struct { unsigned sm, ce, dec, enc, jpeg, ofa, gislices, cislices; unsigned long long memMB; } attr_t;
@@ -269,6 +270,7 @@ int nvmlDeviceGetMinorNumber(dev_h d, unsigned *m) { IN(d); if (MIGIS(d)) return
 static void fillpci(const char *bus, pci_t *p) { memset(p, 0, sizeof *p); sscanf(bus, "%x:%x:%x", &p->domain, &p->bus, &p->device); snprintf(p->busid, 32, "%s", bus); }
 int nvmlDeviceGetPciInfo_v3(dev_h d, pci_t *p) { IN(d); fillpci(phys(d)->bus, p); return OK; }
 int nvmlDeviceGetMemoryInfo(dev_h d, mem_t *m) { IN(d); m->total = d->memMiB << 20; m->used = m->total / 4; m->free = m->total - m->used; return OK; }
+int nvmlDeviceGetMemoryInfo_v2(dev_h d, mem2_t *m) { IN(d); m->total = d->memMiB << 20; m->reserved = 480ull << 20; m->used = m->total / 4 - m->reserved; m->free = m->total - m->total / 4; return OK; }
 int nvmlDeviceGetCudaComputeCapability(dev_h d, int *a, int *b) { IN(d); *a = phys(d)->ccmaj; *b = phys(d)->ccmin; return OK; }
 int nvmlDeviceGetMemoryAffinity(dev_h d, unsigned n, unsigned long *s, unsigned scope) { (void)scope; IN(d); if (!n) return BADARG; memset(s, 0, n * sizeof *s); if (d->numa >= 0) s[0] = 1ul << d->numa; return OK; }
 int nvmlDeviceGetTopologyCommonAncestor(dev_h a, dev_h b, unsigned *l) { IN(a); IN(b); *l = topo[phys(a)->index][phys(b)->index]; return OK; }
@@ -304,8 +306,7 @@ int nvmlDeviceGetFieldValues(dev_h d, int n, field_t *v) {
         int there = f < MAXFIELD && !MIGIS(d) && fields[d->index][f].known && (f < 138 || f > 141 || v[i].scope == ~0u);
         v[i].type = 1; v[i].ret = OK;
         if (f == 230) v[i].value.ui = d->action;
-        else if (f == 144) v[i].value.ui = d->pending;
-        else if (f == 145) v[i].value.ui = d->failure;
+        else if (f == 144 || f == 145) { v[i].type = 3; v[i].value.ull = f == 144 ? d->pending : d->failure; }
         else if (!there) v[i].ret = NOTSUP;
         else {
             v[i].type = fields[d->index][f].type;
