@@ -224,3 +224,9 @@ async def test_two_devices_of_one_unit_failed_together_and_checks_6_and_8_failed
     assert report.summary["passed"] == 3
     assert "with it c0-s1, 4 other devices unchanged" in report.results[0].saw
     assert not rack.left()
+
+
+async def test_the_kits_copies_of_a_device_took_the_counters_of_its_card_and_check_72_failed(tmp_path: Path) -> None:
+    rack = Rack(tmp_path)
+    report = await check_backend(rack.make, resource=CARDS, only=[72], cdi_dirs=[tmp_path])
+    report.raise_if_failed()

@@ -93,7 +93,8 @@ class _Control(Control):
 
 
 def _copy(device: Device, name: str) -> Device:
-    return attrs.evolve(device, id=name, unit=name)
+    """Return the same device once more, as a card of its own: it takes nothing of the other cards' counters."""
+    return attrs.evolve(device, id=name, unit=name, consumes={})
 
 
 def _stage(backend: DeviceBackend, control: _Control) -> None:
