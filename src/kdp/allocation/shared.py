@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from ..errors import AllocationError, InvalidNameError, InvalidValueError
 from ..model.backend import Allocation, DeviceBackend, PreferRequest, Reporter, WrappedBackend, is_overridden
-from ..model.devices import Device
+from ..model.devices import Device, recalled
 from .distinct import one_of_each_unit
 from .problem import Problem
 from .sharing import base_id, replica_id
@@ -89,10 +89,11 @@ class _Shared(WrappedBackend):
             if not isinstance(device, Device):  # pyright: ignore[reportUnnecessaryIsInstance]
                 found.append(device)  # the caller of discover() reports what is wrong
                 continue
-            resource = device.resource or self.inner.resource or ""
             before = made.get(device.id)
-            if before is None or before[0] is not device or before[1] != resource:
-                before = (device, resource, self._replicas(device, resource))
+            known = recalled(device, before[0] if before else None)
+            resource = known.resource or self.inner.resource or ""
+            if before is None or before[0] is not known or before[1] != resource:
+                before = (known, resource, self._replicas(known, resource))
             self._made[device.id] = before  # the same object again has the same replicas, which nobody need compare
             found += before[2]
         return found

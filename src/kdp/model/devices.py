@@ -240,10 +240,13 @@ def _consumes(value: Mapping[str, Mapping[str, Amount]]) -> Mapping[str, Mapping
     return counter_sets(value, "consumes") if value else _NOTHING
 
 
-def _exists(value: bool) -> bool:
-    if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidValueError(f"exists {value!r}: must be True or False; valid is True")
-    return value
+def _flag(name: str) -> Callable[[bool], bool]:
+    def checked(value: bool) -> bool:
+        if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(f"{name} {value!r}: must be True or False; valid is True")
+        return value
+
+    return checked
 
 
 def _taints(value: Iterable[Taint] | Taint) -> tuple[Taint, ...]:
@@ -302,6 +305,9 @@ class Device:
             device plugin does not list it.
         taints: What keeps claims away from it that do not tolerate it. DRA only.
         binding_conditions: What has to come true before a pod with this device is bound to its node. DRA only.
+        is_described: False: only the id and the health are known now, and all else stays as the last discovery said.
+            `each` makes such devices. One that was never described and names no resource is left out, with a line in
+            the log, if the backend names none either.
     """
 
     __repr__ = shown
@@ -318,9 +324,10 @@ class Device:
     handle: Any = attrs.field(default=None, eq=False, repr=False)
     shareable: Mapping[str, RequestPolicy] | None = attrs.field(default=None, converter=_shareable, hash=False)
     consumes: Mapping[str, Mapping[str, Amount]] = attrs.field(default=_NOTHING, converter=_consumes, hash=False)
-    exists: bool = attrs.field(default=True, converter=_exists)
+    exists: bool = attrs.field(default=True, converter=_flag("exists"))
     taints: tuple[Taint, ...] = attrs.field(default=(), converter=_taints)
     binding_conditions: BindingConditions | None = attrs.field(default=None, converter=_binding_conditions)
+    is_described: bool = attrs.field(default=True, converter=_flag("is_described"))
 
     def __attrs_post_init__(self) -> None:
         forget_default(self, "_unit", self.id)
@@ -341,6 +348,8 @@ class Device:
     def each(cls, things: Iterable[_T], make: Callable[[_T], Device], *, id: Callable[[_T], str]) -> list[Device]:
         """Make a device of each thing; one that cannot be made is Unhealthy with the reason, and the others stay.
 
+        What the last discovery said of it stays true: its resource, its nodes, its unit.
+
         Args:
             things: What there is, for example directories of sysfs.
             make: Makes a device. `InvalidValueError` and OSError concern this device alone; anything else it raises
@@ -357,7 +366,8 @@ class Device:
         try:
             return make(thing)
         except (InvalidValueError, OSError) as error:
-            return cls(id=name(thing), health=Health.unhealthy(f"it cannot be described: {error}"))
+            health = Health.unhealthy(f"it cannot be described: {error}")
+            return cls(id=name(thing), health=health, is_described=False)
 
     @classmethod
     def counted(cls, prefix: str, count: int, *, edits: ContainerEdits | None = None) -> list[Device]:
@@ -376,3 +386,8 @@ class Device:
         if number is None or number < 0:
             raise InvalidValueError(f"count {count!r}: must be 0 or more; valid is 10")
         return [cls(id=f"{prefix}-{i}", edits=edits or ContainerEdits()) for i in range(number)]
+
+
+def recalled(device: Device, before: Device | None) -> Device:
+    """Return a device that is not described as it was described ``before``, with its new health; others as they are."""
+    return device if device.is_described or before is None else attrs.evolve(before, health=device.health)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from ..errors import InvalidValueError, kind_of, lasting
-from ..model.devices import Device
+from ..model.devices import Device, recalled
 from ..model.names import check_resource_name
 from ..startup import shown
 
@@ -41,8 +41,13 @@ MOST_DEVICES: Final = 100_000
 """A list of 4 MiB has room for fewer, unless their ids are very short (contract section 5)."""
 
 
-def checked_devices(found: Any, backend: DeviceBackend) -> tuple[Device, ...]:
+def checked_devices(found: Any, backend: DeviceBackend, before: Sequence[Device] = ()) -> tuple[Device, ...]:
     """Return the devices that ``discover`` returned; it consumes a generator, and so may block.
+
+    Args:
+        found: What ``discover`` returned.
+        backend: The backend.
+        before: The devices of the discovery before: what is not described now stays as it was.
 
     Raises:
         InvalidValueError: It returned something else, too many, an id twice, or a device without a resource.
@@ -52,6 +57,7 @@ def checked_devices(found: Any, backend: DeviceBackend) -> tuple[Device, ...]:
     except TypeError:
         raise InvalidValueError(f"it returned {lasting(repr(found))}: must be an iterable of kdp.Device") from None
     devices: dict[str, Device] = {}
+    known = {device.id: device for device in before}
     for device in iterator:
         if not isinstance(device, Device):
             raise InvalidValueError(
@@ -63,8 +69,9 @@ def checked_devices(found: Any, backend: DeviceBackend) -> tuple[Device, ...]:
             raise InvalidValueError(
                 f"it returned more than {MOST_DEVICES:,} devices, and no list can carry them; let a generator end"
             )
-        resource_of(device, backend)
-        devices[device.id] = device
+        device = devices[device.id] = recalled(device, known.get(device.id))
+        if device.is_described:
+            resource_of(device, backend)
     return tuple(devices.values())
 
 

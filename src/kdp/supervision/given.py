@@ -82,7 +82,7 @@ class Given:
         if self.is_other_hardware(device):
             return f"is other hardware now ({device.identity}); the pod was given {self.identity}; {_WAY_OUT}"
         now = _paths(device)
-        if not (lost := [path for path in self.nodes if path not in now]):
+        if not device.is_described or not (lost := [path for path in self.nodes if path not in now]):
             return None
         new = [path for path in now if path not in self.nodes]
         is_now = f"is {', '.join(new)} now" if new else "has another node now"
@@ -117,6 +117,7 @@ def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]]) -> di
         answers: What pods have that live, each with the id of its device.
     """
     today = {device.id: device for device in devices}
+    described = {device.id for device in devices if device.is_described}
     lost: list[tuple[str, Given, list[str]]] = []
     for device_id, answer in answers:
         now = _paths(today[device_id]) if device_id in today else ()
@@ -126,7 +127,7 @@ def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]]) -> di
     return {
         owner.id: f"is {path}, which a pod was given as {device_id}; delete the pod that holds {device_id}"
         for device_id, answer, paths in lost
-        for path, owner in answer.heirs(paths, owners, is_gone=device_id not in today)
+        for path, owner in answer.heirs(paths, owners, is_gone=device_id not in described)
     }
 
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ..concurrency.observable import Observable
     from ..hardware import Host
     from ..model.backend import DeviceBackend
-    from ..model.devices import Device
+    from ..model.devices import Device, Health
     from ..model.quantities import Amount, Consumption
     from .health import HealthChange
     from .labelling import Labelling
@@ -206,6 +206,7 @@ class Supervisor:
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
         self._compared: set[str] = set()
+        self._left_out: Mapping[str, Health] = {}
         self._shared_nodes: tuple[tuple[Device, ...], frozenset[str]] = (), frozenset()
 
     # -- what others ask for -------------------------------------------------------------------------------------------
@@ -377,7 +378,7 @@ class Supervisor:
             check_attributes(self.backend)
         except ConfigurationError as error:
             raise InvalidValueError(str(error)) from None
-        devices = checked_devices(found, self.backend)
+        devices = self._placed(checked_devices(found, self.backend, self._publisher.devices))
         resources = static_resources(self.backend)
         if self._check is not None:
             self._check(devices, resources)
@@ -388,6 +389,14 @@ class Supervisor:
             resource=self.backend.resource,
             stale_after=self.backend.stale_after,
         )
+
+    def _placed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """Return the devices without those that have no resource because they were never described."""
+        left_out = {} if self.backend.resource else {d.id: d.health for d in devices if d.resource is None}
+        for name in left_out.keys() - self._left_out.keys():
+            logger.error("%s: device %s is left out, as it names no resource: %s", self.label, name, left_out[name])
+        self._left_out = left_out
+        return tuple(device for device in devices if device.id not in left_out) if left_out else devices
 
     def _take(self, found: Findings) -> None:
         self._backoff.reset()

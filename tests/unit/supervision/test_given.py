@@ -77,3 +77,11 @@ def test_a_node_that_two_had_for_a_moment_was_offered_for_ever() -> None:
 def test_the_seats_of_a_node_are_offered_after_one_is_gone() -> None:
     given = Given.of(device("/dev/a"), {"/dev/a"}, shared={"/dev/a"})
     assert not taken([attrs.evolve(device("/dev/a"), id="w1")], [("w0", given)])
+
+
+def test_a_device_that_could_not_be_described_after_a_restart_had_another_node() -> None:
+    unknown = kdp.Device(id="w0", health=kdp.Health.unhealthy("no answer"), is_described=False)
+    given = Given.of(device("/dev/a"), {"/dev/a"})
+    assert given.fault(unknown) is None
+    assert taken([unknown, attrs.evolve(device("/dev/a"), id="w1")], [("w0", given)]).keys() == {"w1"}
+    assert not taken([unknown, attrs.evolve(device("/dev/b"), id="w1")], [("w0", given)])

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import anyio
 import anyio.to_thread
+import attrs
 import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.allocation import Sharing, share
 from kdp.errors import HookFailedError
 from kdp.hardware import Host
 from kdp.supervision import findings
@@ -160,3 +162,66 @@ async def test_two_resources_that_set_one_variable_differently_are_told_once(
         "names"
     )
     assert told == ([warning] if is_told else [])
+
+
+class Cards(kdp.DeviceBackend):
+    """Cards with a slot each; the firmware of those in ``sick`` cannot be read."""
+
+    resources = ("example.com/slot",)
+    poll_interval = 0.01
+
+    def __init__(self, *cards: str, sick: tuple[str, ...] = ()) -> None:
+        self.cards = cards
+        self.sick = set(sick)
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return kdp.Device.each(self.cards, self._slot, id=str)
+
+    def _slot(self, card: str) -> kdp.Device:
+        if card in self.sick:
+            raise OSError("no answer")
+        return kdp.Device(
+            id=card,
+            resource="example.com/slot",
+            unit=f"unit-{card}",
+            consumes={"power": {"watts": 75}},
+            edits=kdp.ContainerEdits.of_node("/dev/null"),
+        )
+
+
+SICK = "it cannot be described: no answer"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("replicas", [None, 2])
+async def test_a_slot_that_could_not_be_described_lost_its_resource_and_its_nodes(replicas: int | None) -> None:
+    cards = Cards("c0", "c1")
+    backend = cards if replicas is None else share(cards, Sharing(replicas=replicas))
+    supervisor = Supervisor(backend, host=Host())
+
+    async def devices(reason: str | None) -> dict[str, kdp.Device]:
+        """Return the devices as soon as one has this reason."""
+        with anyio.fail_after(PATIENCE):
+            while reason not in {device.health.reason for device in supervisor.discovery.value.devices or ()}:
+                await supervisor.discovery.after(supervisor.discovery.version)
+        return {device.id: device for device in supervisor.discovery.value.devices or ()}
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        before = await devices(None)
+        cards.sick.add("c1")
+        after = await devices(SICK)
+        tasks.cancel_scope.cancel()
+    assert after.keys() == before.keys()
+    for name, device in before.items():
+        assert attrs.evolve(after[name], health=device.health) == device
+
+
+@pytest.mark.anyio
+async def test_a_device_that_was_never_described_and_names_no_resource_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = await discover_once(Cards("c0", "c1", sick=("c1",)), host=Host())
+    assert [device.id for devices in found.values() for device in devices] == ["c0"]
+    assert "Cards: device c1 is left out, as it names no resource: Unhealthy (it cannot be described" in caplog.text

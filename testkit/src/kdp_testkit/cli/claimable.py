@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MOST_DEVICES: Final = 8
 """Devices that one claim has at most: those of a usual node."""
 
+MOST_KINDS: Final = 8
+"""Kinds of devices that are tried."""
+
 _KINDS: Final = ("resource", "type", "profile")
 """Attributes that say of which kind a device is."""
 
@@ -29,11 +32,19 @@ def sizes(number: int) -> list[int]:
     return sorted({size for size in (1, 2, min(number, MOST_DEVICES)) if 0 < size <= number})
 
 
-def claimable(slices: Sequence[_Object]) -> list[Claimable]:
-    """Return the devices that one claim can have together, each with its pool.
+def claimable(slices: Sequence[_Object]) -> list[list[Claimable]]:
+    """Return for each kind the devices that one claim can have together, each with its pool.
 
-    They are of one kind, as a class would select them, and use no more of a shared counter than there is.
+    A kind is what a class would select. The devices use no more of a shared counter than there is.
     """
+    kinds = dict.fromkeys(
+        _kind(device) for each in slices for device in each["spec"].get("devices") or () if not keeping(device)
+    )
+    found = [_of_kind(kind, slices) for kind in kinds]
+    return [devices for devices in found if devices][:MOST_KINDS]
+
+
+def _of_kind(kind: object, slices: Sequence[_Object]) -> list[Claimable]:
     left: dict[tuple[str, str, str], Decimal] = {}
     for each in slices:
         for shared in each["spec"].get("sharedCounters") or ():
@@ -43,7 +54,7 @@ def claimable(slices: Sequence[_Object]) -> list[Claimable]:
     for each in slices:
         pool = each["spec"]["pool"]["name"]
         for device in each["spec"].get("devices") or ():
-            if keeping(device) or (found and _kind(device) != _kind(found[0][1])):
+            if keeping(device) or _kind(device) != kind:
                 continue
             uses = _uses(pool, device)
             if all(key in left and amount <= left[key] for key, amount in uses.items()):

@@ -188,24 +188,28 @@ class DraScenario(BaseScenario):
     async def _prepares(
         self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, slices: Sequence[_Object]
     ) -> _Held | None:
-        """Try claims of several sizes, one after the other; return the pod that runs then; None: none was tried."""
-        found = claimable(slices)
-        if not found:
+        """Try claims of each kind, in several sizes; return the pod that runs then; None: none was tried."""
+        kinds = claimable(slices)
+        if not kinds:
             self.tell("pod_skipped", f"{self._driver}: a claim can have none of the devices, so no pod was tried", {})
-            return None
-        held = await self._first_claim(kubelet, server, found[:1])
-        for size in sizes(len(found))[1:]:
-            await self._ends(kubelet, server, held)
-            larger = await self._larger_claim(kubelet, server, found[:size])
-            held = larger or await self._holding(kubelet, server, found[:1], f"{CLAIM}-again-{size}")
+        held: _Held | None = None
+        for number, found in enumerate(kinds):
+            if held is not None:
+                await self._ends(kubelet, server, held)
+            name = f"{CLAIM}-{number}"
+            held = await self._first_claim(kubelet, server, found[:1], name)
+            for size in sizes(len(found))[1:]:
+                await self._ends(kubelet, server, held)
+                larger = await self._larger_claim(kubelet, server, found[:size], f"{name}-{size}")
+                held = larger or await self._holding(kubelet, server, found[:1], f"{name}-again-{size}")
         return held
 
     async def _first_claim(
-        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable]
+        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable], name: str
     ) -> _Held:
         ((_, device),) = found
         began = time.monotonic()
-        held = await self._holding(kubelet, server, found, CLAIM)
+        held = await self._holding(kubelet, server, found, name)
         seconds = time.monotonic() - began
         edits = self._given(self._ids)
         self.tell(
@@ -220,11 +224,11 @@ class DraScenario(BaseScenario):
             self._prepared(found, seconds, edits),
         )
         if self._tells_status:
-            await self._tells_of_it(kubelet, server, device["name"])
+            await self._tells_of_it(kubelet, server, name, device["name"])
         return held
 
     async def _larger_claim(
-        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable]
+        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable], name: str
     ) -> _Held | None:
         """Try a claim of several devices; None: the backend refuses such a claim with a sentence.
 
@@ -235,7 +239,7 @@ class DraScenario(BaseScenario):
         size = len(found)
         began = time.monotonic()
         try:
-            held = await self._holding(kubelet, server, found, f"{CLAIM}-{size}")
+            held = await self._holding(kubelet, server, found, name)
         except _NotStarted as error:
             reason = await self._refusal(error.held.uid)
             if reason is None:
@@ -301,11 +305,13 @@ class DraScenario(BaseScenario):
             "edits": edits,
         }
 
-    async def _tells_of_it(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, device: str) -> None:
+    async def _tells_of_it(
+        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, claim: str, device: str
+    ) -> None:
         async def device_entries() -> list[_Object]:
             while True:
-                claim = await server.ask("GET", f"{_CLAIMS}/{CLAIM}")
-                if entries := claim["status"].get("devices"):
+                stored = await server.ask("GET", f"{_CLAIMS}/{claim}")
+                if entries := stored["status"].get("devices"):
                     return list(entries)
                 await _pause(kubelet)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, final
 
+import anyio
 from typing_extensions import override
 
 from kdp.model.names import MAX_DEVICE_ID_LENGTH
 
-from .. import AdmissionError, AdmittedPod, ContainerReply, ContainerStartError, Pod, SimulatedKubelet
+from .. import AdmissionError, AdmittedPod, ContainerReply, ContainerStartError, NotReached, Pod, SimulatedKubelet
 from .. import events as seen
 from .scenario_base import DOWNTIME, BaseScenario, Misconfigured, ScenarioFailed
 
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
 MOST_DEVICES: Final = 256
 """Devices that one pod asks for at most: shared ones may be tens of thousands."""
+
+_GIVEN_BACK: Final = 90.0
+"""Seconds within which a plugin notices that pods have ended; kdp takes some 30."""
+
+_AGAIN: Final = 0.5
+"""Seconds between two tries of a pod that is refused until then."""
 
 _REFUSED: Final = "rpc error: code = FailedPrecondition desc = "
 """How a kubelet spells what a backend refuses by `kdp.AllocationError`: it may do so for several devices."""
@@ -71,7 +79,11 @@ class Scenario(BaseScenario):
         resources = await self._registers(kubelet)
         for resource in resources:
             self._lists(kubelet, resource)
-        self.check_tried(sum([await self._answers_for_pods(kubelet, resource) for resource in resources]))
+        offered = {resource for resource, number in kubelet.allocatable().items() if number}
+        tried = [
+            await self._answers_for_pods(kubelet, resource, was_offered=resource in offered) for resource in resources
+        ]
+        self.check_tried(sum(tried))
         await self._comes_back(kubelet, resources)
         await self.stops(plugin, kubelet.paths.device_plugin_dir, kubelet.paths.plugins_registry_dir)
 
@@ -115,17 +127,43 @@ class Scenario(BaseScenario):
             at=last.time,
         )
 
-    async def _answers_for_pods(self, kubelet: SimulatedKubelet, resource: str) -> bool:
+    async def _answers_for_pods(self, kubelet: SimulatedKubelet, resource: str, *, was_offered: bool) -> bool:
         """Try pods of several sizes, one after the other; return whether one was tried."""
-        if not kubelet.allocatable().get(resource):
+        pod: AdmittedPod | None = None
+        if kubelet.allocatable().get(resource):
+            try:
+                pod = await self._first_pod(kubelet, resource)
+            except AdmissionError as error:
+                if _REFUSED not in error.message or not kubelet.pods:
+                    raise
+        if pod is None and was_offered and kubelet.pods:
+            pod = await self._pod_in_turn(kubelet, resource)
+        if pod is None:
             self.tell("pod_skipped", f"{resource}: no healthy device, so no pod is tried", {"resource": resource})
             return False
-        pod = await self._first_pod(kubelet, resource)
         for size in _sizes(list(kubelet.devices(resource).values()))[1:]:
             await kubelet.delete(pod.pod)
             admitted = await self._larger_pod(kubelet, resource, size)
             pod = admitted or await self._admitted(kubelet, resource, 1)
         return True
+
+    async def _pod_in_turn(self, kubelet: SimulatedKubelet, resource: str) -> AdmittedPod | None:
+        """Try a pod after those of other resources, which hold what its devices need, too; None: none is offered."""
+        for pod in [*kubelet.pods.values()]:
+            await kubelet.delete(pod)
+        text = f"{resource}: the pods of other resources hold what it needs; they are ended, and that takes half a minute"
+        self.tell("pods_ended", text, {"resource": resource})
+        deadline = time.monotonic() + _GIVEN_BACK
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(NotReached):
+                await kubelet.until(lambda: kubelet.allocatable().get(resource), timeout=left)
+                try:
+                    return await self._first_pod(kubelet, resource)
+                except AdmissionError as error:
+                    if _REFUSED not in error.message:
+                        raise
+                await anyio.sleep(_AGAIN)
+        return None
 
     async def _first_pod(self, kubelet: SimulatedKubelet, resource: str) -> AdmittedPod:
         began = time.monotonic()

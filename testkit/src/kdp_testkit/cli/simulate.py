@@ -70,15 +70,16 @@ def command(
     again, and stop when asked to. It runs as a process of its own; the real kubelet is not touched.
 
     Pods ask for one device, for two, for as many as each NUMA node has, and for all. A backend may refuse several with
-    kdp.AllocationError.
+    kdp.AllocationError. Where the pods of one resource hold what another one needs, they are ended first; the plugin
+    notices that after half a minute.
 
-    Warnings and errors in the plugin's log are shown at the end. With any of them, or without a healthy device, it
-    has failed, unless --lenient is given. What the simulation itself causes is passed over: words about the kubelet's
+    Warnings and errors in the plugin's log are shown at the end. With any of them, or if no resource has a healthy
+    device, it has failed, unless --lenient is given. What the simulation itself causes is passed over: words about the kubelet's
     end, about refused requests, and about devices whose health changes.
 
     With --mode dra it is tried as a DRA driver, with a simulated API server as well. It must publish its devices, and
-    prepare and undo claims of one device, of two, and of all up to eight. After the kubelet's restart it must publish
-    its devices again.
+    prepare and undo claims of one device, of two, and of all up to eight, of each kind of device. After the kubelet's
+    restart it must publish its devices again.
 
     \b
     Exit codes:

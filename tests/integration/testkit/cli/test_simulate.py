@@ -358,3 +358,36 @@ def test_without_a_healthy_device_it_fails_with_the_reasons(simulation: Simulati
     lenient = simulation.run(more, "--lenient")
     assert lenient.returncode == 0
     assert "example.com/widget: no healthy device, so no pod is tried" in lenient.stdout
+
+
+SLOTS = """
+resources = ("example.com/slot",)
+
+def discover(self):
+    yield kdp.Device(id="c0", consumes={"c0": {"slots": 2}})
+    for number in range(2):
+        yield kdp.Device(id=f"c0-s{number}", resource="example.com/slot", consumes={"c0": {"slots": 1}})
+
+def counters(self):
+    return {"c0": {"slots": 2}}
+"""
+
+
+@pytest.mark.slow
+def test_the_second_resource_of_a_card_with_slots_was_not_tried(simulation: Simulation) -> None:
+    result = simulation.run(SLOTS, "--format", "json")
+    assert (result.returncode, result.stderr) == (0, "")
+    told = [line for line in lines(result) if line["event"] in ("pod_admitted", "pods_ended", "pod_refused")]
+    assert [(line["event"], line["resource"]) for line in told] == [
+        ("pod_admitted", "example.com/slot"),
+        ("pod_admitted", "example.com/slot"),
+        ("pods_ended", "example.com/widget"),
+        ("pod_admitted", "example.com/widget"),
+    ]
+
+
+def test_a_claim_has_devices_of_each_kind(simulation: Simulation) -> None:
+    result = simulation.run(SLOTS, "--mode", "dra", "--format", "json")
+    assert (result.returncode, result.stderr) == (0, "")
+    claims = [line["devices"] for line in lines(result) if line["event"] == "claim_prepared"]
+    assert claims == [["c0"], ["c0-s0"], ["c0-s0", "c0-s1"]]

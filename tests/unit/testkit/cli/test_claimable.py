@@ -17,8 +17,14 @@ def published(*devices: Object, pool: str = "node0", **more: Any) -> Object:
     return {"spec": {"pool": {"name": pool}, "devices": [*devices], **more}}
 
 
+def kinds(*slices: Object) -> list[list[str]]:
+    return [[f"{pool}/{each['name']}" for pool, each in found] for found in claimable(slices)]
+
+
 def names(*slices: Object) -> list[str]:
-    return [f"{pool}/{each['name']}" for pool, each in claimable(slices)]
+    found = kinds(*slices)
+    assert len(found) <= 1
+    return found[0] if found else []
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, []), (3, [1, 2, 3]), (100, [1, 2, 8])])
@@ -40,7 +46,7 @@ def test_devices_of_two_kinds_are_in_no_claim_together() -> None:
         device("plain", attributes={}),
         device("gpu-1", attributes={"type": {"string": "gpu"}}),
     )
-    assert names(slices) == ["node0/gpu-0", "node0/gpu-1"]
+    assert kinds(slices) == [["node0/gpu-0", "node0/gpu-1"], ["node0/mig-0"], ["node0/plain"]]
 
 
 def test_an_attribute_of_one_device_alone_makes_no_other_kind() -> None:
