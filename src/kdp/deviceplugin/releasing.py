@@ -94,7 +94,7 @@ class Releaser:
             shared_with=self._tracker.records.shared_with(record.resource, record.ids, is_over=True),
         )
         try:
-            await supervisor.call("released", allocation, deadline=limit)
+            await supervisor.call("released", allocation, deadline=limit, work=record.uid)
         except KdpError:
             await self._tracker.records.keep_state_of(record, allocation.state)  # what is done need not be done again
             raise

@@ -102,7 +102,12 @@ class Hooks:
         return hook in self._overridden
 
     async def call(
-        self, hook: str, *args: Any, deadline: float | None, then: Callable[[Any], Any] | None = None
+        self,
+        hook: str,
+        *args: Any,
+        deadline: float | None,
+        then: Callable[[Any], Any] | None = None,
+        work: str | None = None,
     ) -> Any:
         """Call a hook and return its result.
 
@@ -112,6 +117,8 @@ class Hooks:
             deadline: Seconds until the caller is answered, waiting for an earlier call included; None: no limit.
             then: What to do with the result, in the hook's own thread (it may block, as consuming a generator does) or
                 task.
+            work: What the call is to do, for a hook that returns nothing. If an earlier call for it has ended well
+                after its caller was answered at the deadline, the hook is not called again.
 
         Raises:
             NotReady: The hook said so.
@@ -122,7 +129,7 @@ class Hooks:
         """
         began, counts = time.monotonic(), self.state.counts
         try:
-            return await self._call(hook, args, deadline, then)
+            return await self._call(hook, args, deadline, then, work)
         except KdpError as error:
             reason = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), "error")
             counts.failures.add(hook, reason)
@@ -132,7 +139,12 @@ class Hooks:
                 counts.seconds.add(hook, seconds=time.monotonic() - began)
 
     async def _call(
-        self, hook: str, args: tuple[Any, ...], deadline: float | None, then: Callable[[Any], Any] | None
+        self,
+        hook: str,
+        args: tuple[Any, ...],
+        deadline: float | None,
+        then: Callable[[Any], Any] | None,
+        work: str | None,
     ) -> Any:
         lanes = self.state.lanes
         lane = lanes.get(hook)
@@ -144,6 +156,10 @@ class Hooks:
                 await lane.lock.acquire()
         except TimeoutError:
             raise self._timeout(hook, limit) from None
+        if work in lane.done_late:
+            lane.done_late.discard(work)
+            lane.lock.release()
+            return None
         try:
             method = getattr(self._backend, hook)
             begin = self._begun if inspect.iscoroutinefunction(method) else self._submitted
@@ -167,6 +183,8 @@ class Hooks:
         if not finished:
             await _cancel(done)
             lane.is_hanging = not done.done()
+            if work is not None:
+                done.add_done_callback(lambda done: _remember(lane, work, done))
             raise self._timeout(hook, limit)
         result, failure = (None, asyncio.CancelledError()) if done.cancelled() else done.result()
         if isinstance(failure, (NotReady, AllocationError)):
@@ -227,6 +245,11 @@ class Hooks:
                 "%s() of %s returned %s, which nobody reads: return None, and keep what other hooks need on self",
                 *(hook, self.label, kind_of(result)),
             )
+
+    def forget(self, hook: str, work: str) -> None:
+        """Call a hook for this work again, even if an earlier call has ended well after its deadline."""
+        if (lane := self.state.lanes.get(hook)) is not None:
+            lane.done_late.discard(work)
 
     def is_running(self, hook: str) -> bool:
         """Return whether a call of a hook is running, also one whose caller was answered at its deadline."""
@@ -296,6 +319,11 @@ def frames_of_others(trace: TracebackType | None) -> TracebackType | None:
 def _returned(lane: Lane) -> None:
     lane.is_hanging = False
     lane.lock.release()
+
+
+def _remember(lane: Lane, work: str, done: asyncio.Future[Outcome[Any]]) -> None:
+    if not done.cancelled() and done.result()[1] is None:
+        lane.done_late.add(work)
 
 
 def _place(frame: FrameType, filename: str) -> str:

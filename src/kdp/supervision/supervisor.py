@@ -244,7 +244,14 @@ class Supervisor:
 
         return shortages(devices, held=held, counters=self.counters, device_of=self.device_of)
 
-    async def call(self, hook: str, *args: Any, deadline: float, then: Callable[[Any], Any] | None = None) -> Any:
+    async def call(
+        self,
+        hook: str,
+        *args: Any,
+        deadline: float,
+        then: Callable[[Any], Any] | None = None,
+        work: str | None = None,
+    ) -> Any:
         """Call a hook for a protocol; as `Hooks.call`, and `NotReady` also closes the backend and opens it again.
 
         Until it has discovered again no hook is called: it may be closed.
@@ -252,7 +259,7 @@ class Supervisor:
         if self._publisher.not_ready is not None:
             raise NotReady(f"{self.label} is not ready: {self._publisher.not_ready}")
         try:
-            return await self.hooks.call(hook, *args, deadline=deadline, then=then)
+            return await self.hooks.call(hook, *args, deadline=deadline, then=then, work=work)
         except NotReady as error:
             self._drop(error)
             raise

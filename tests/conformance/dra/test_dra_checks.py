@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+import kdp
 from kdp_testkit.conformance.dra.backend import DraBackendSubject
 from kdp_testkit.conformance.dra.catalogue import CHECKS
 from kdp_testkit.conformance.dra.runner import run_dra_checks
@@ -199,3 +200,18 @@ def test_each_check_has_a_defect() -> None:
     ids, waits = {check.id for check in CHECKS}, {check.id for check in CHECKS if check.waits}
     assert found <= ids
     assert ids - found <= waits
+
+
+class OneSick(kdp.DeviceBackend):
+    """Two devices, one of them unhealthy."""
+
+    resource = "example.com/widget"
+
+    def discover(self) -> list[kdp.Device]:
+        return [kdp.Device(id="w0"), kdp.Device(id="w1", health=kdp.Health.unhealthy("overheated"))]
+
+
+async def test_an_unhealthy_device_failed_check_42() -> None:
+    """The API server gives the taint another time when the slice is written again."""
+    report = await run_dra_checks(DraBackendSubject(OneSick), quick=True, only=[42])
+    report.raise_if_failed()

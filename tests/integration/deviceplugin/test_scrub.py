@@ -192,6 +192,38 @@ async def test_without_a_state_directory_nothing_is_offered(kubelet: SimulatedKu
             await kubelet.admit(Pod.asking({RESOURCE: 1}))
 
 
+async def test_a_state_directory_that_cannot_be_made_failed_the_first_pod(kubelet: SimulatedKubelet) -> None:
+    """Its devices were offered, since root may write to /proc."""
+    async with running(kubelet, Memory("w0"), pace=QUICK, state_dir=Path("/proc/nope")) as manager:
+        await until(lambda: RESOURCE in manager.status().resources and manager.status().resources[RESOURCE].listed)
+        await kubelet.until(allocatable={RESOURCE: 0})
+        reason = manager.status().resources[RESOURCE].listed["w0"].health.reason or ""
+        assert "/proc/nope cannot be written: No such file or directory" in reason
+
+
+async def test_a_scrub_that_takes_longer_than_its_deadline_never_ended(
+    kubelet: SimulatedKubelet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Slow(Memory):
+        """The first scrub returns when it may."""
+
+        @override
+        def released(self, devices: kdp.Allocation) -> None:
+            self.may_scrub.wait()
+            super().released(devices)
+
+    backend = Slow("w0")
+    deadlines = Deadlines(released=0.05)
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path, deadlines=deadlines):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.may_scrub.clear()
+        await kubelet.delete(first.pod)
+        await until(lambda: "released() of Slow did not return within 0.05 s" in caplog.text)
+        backend.may_scrub.set()
+        await kubelet.until(allocatable={RESOURCE: 1})
+        assert backend.scrubbed == [("w0",)]
+
+
 async def test_without_the_pod_resources_api_a_device_is_scrubbed_all_the_same(
     kubelet: SimulatedKubelet, tmp_path: Path
 ) -> None:

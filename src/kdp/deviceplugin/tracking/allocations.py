@@ -417,9 +417,10 @@ class Allocations:
             self._tracks.setdefault(key, _Track(now))
 
     def restate(self, use: AllocationRecord, state: Mapping[str, Any]) -> None:
-        """Take over the state that a later hook left."""
+        """Take over the state that a later hook left; a release that got further is tried again soon."""
         self._forget_likeness(use)
         use.state = state
+        use.failures = 0
         self._alike.setdefault(_likeness(use), {})[use.uid] = use
 
     def released(self, use: AllocationRecord) -> None:

@@ -293,7 +293,7 @@ class AllocationRecords:
         """Look whether the state directory can be written to; what `unsaved` says may change."""
         directory = self._state_dir
         if directory is not None:
-            why = await offload(lambda: why_no_file(directory))
+            why = await offload(lambda: _why_not(directory))
             problem = None if why is None else f"{directory} cannot be written: {why}"
             if problem != self._unwritable:
                 self._unwritable = problem
@@ -497,3 +497,12 @@ class AllocationRecords:
             resource.owner.adopted()
             await self._save(resource)
             self._changed()
+
+
+def _why_not(directory: Path) -> str | None:
+    """Return why nothing can be saved in a directory, which is made if it is not there; None: it can."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        return error.strerror or str(error)
+    return why_no_file(directory)

@@ -104,6 +104,7 @@ class ClaimHooks:
         """
         claim, saved = step.claim, step.saved
         known = await self.devices()
+        self._supervisor.hooks.forget("released", _work(claim, saved.part))
         if not self.overridden("allocate"):
             return await offload(lambda: self.rendered(claim, saved.part, known, step.metadata)), saved.state
         seconds = self._supervisor.deadlines.allocate
@@ -150,7 +151,7 @@ class ClaimHooks:
         devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in saved.part.uses)
         config = self._parameters(step).of_request(saved.part.request)
         allocation = await self._allocation(step.claim, saved, devices, config, seconds, state)
-        await self._supervisor.call("released", allocation, deadline=seconds)
+        await self._supervisor.call("released", allocation, deadline=seconds, work=_work(step.claim, saved.part))
 
     def render(self, record: Record, known: Mapping[str, Device]) -> list[Rendered]:
         """Return what the containers of a claim get whose devices say it all themselves. Blocks for stat(2) calls.
@@ -241,6 +242,11 @@ class ClaimHooks:
         except ClaimError as error:
             logger.warning("%s: released() of claim %s gets no config: %s", self._driver, step.claim.uid, error)
             return Parameters()
+
+
+def _work(claim: Claim, part: Part) -> str:
+    """Return what the release of a part is called, to know it again."""
+    return f"{claim.uid} {part.request} {' '.join(use.device_id for use in part.uses)}"
 
 
 def _devices_of(part: Part, known: Mapping[str, Device]) -> list[Device]:

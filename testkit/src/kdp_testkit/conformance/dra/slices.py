@@ -12,6 +12,8 @@ from ..verdicts import NotApplicable
 from .scene import SLICES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from .scene import DraScene
 
 CHECKS: Checks[DraScene] = Checks()
@@ -65,6 +67,17 @@ async def _deleted(scene: DraScene) -> str:
     return f"{victim['metadata']['name']} was back after {took:.2f} s"
 
 
+def _undated(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return devices without the time at which the API server has seen each taint first."""
+    return [
+        {
+            **device,
+            "taints": [{k: v for k, v in taint.items() if k != "timeAdded"} for taint in device.get("taints") or ()],
+        }
+        for device in devices
+    ]
+
+
 @CHECKS.add(
     42,
     "a foreign edit of a slice is reverted",
@@ -73,7 +86,7 @@ async def _deleted(scene: DraScene) -> str:
     cure="compare what you see with what you want; at 409 read again and write again",
 )
 async def _edited(scene: DraScene) -> str:
-    before = await scene.devices()
+    before = _undated(await scene.devices())
     victim = copy.deepcopy(next(each for each in await scene.slices() if each["spec"].get("devices")))
     victim["spec"]["devices"] = [{"name": "foreign"}]
     victim["spec"]["pool"]["resourceSliceCount"] = len(await scene.slices())
@@ -82,7 +95,7 @@ async def _edited(scene: DraScene) -> str:
     await scene.write_as_other(victim)
 
     async def reverted() -> bool:
-        return await scene.devices() == before
+        return _undated(await scene.devices()) == before
 
     took = await scene.until(reverted, scene.limit(3.0), "the foreign edit was not reverted")
     scene.server.faults.clear()
