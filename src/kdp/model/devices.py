@@ -223,12 +223,12 @@ def counter_sets(value: Mapping[str, Mapping[str, Amount]], what: str) -> Mappin
     """
     sets: dict[str, Mapping[str, Amount]] = {}
     for name, given in dict_of(value, what, {"card": {"memory": 1}}).items():
-        check_counter_name(name)
+        check_counter_name(name, f"{what}: counter set")
         counters = dict_of(given, f"{what} {name}", {"memory": 1})
         if not counters:
             raise InvalidValueError(f"{what} {name!r}: must name at least one counter; valid is {{'memory': 1}}")
         for counter, amount in counters.items():
-            check_counter_name(counter)
+            check_counter_name(counter, f"{what} {name}: counter")
             counters[counter] = checked = check_amount(amount, f"{what} {name}: counter {counter}")
             if exact(checked) < 0:
                 raise InvalidValueError(f"{what} {name}: counter {counter}={amount}: must be 0 or more; valid is 1")

@@ -37,7 +37,7 @@ from ..model.backend import OPTIONAL_HOOKS, is_overridden
 from .shared_state import Lane, SharedState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..concurrency.threads import Outcome
     from ..model.backend import DeviceBackend
@@ -356,6 +356,8 @@ def check_state(state: object) -> dict[str, Any]:
     from ..storage.documents import MAX_STATE_DEPTH, check_depth
 
     try:
+        if (misfit := _misfit(state, "state")) is not None:
+            raise ValueError(misfit)
         copy = json.loads(json.dumps(state, allow_nan=False))
         check_depth(copy, MAX_STATE_DEPTH)
     except (TypeError, ValueError, RecursionError) as error:
@@ -366,6 +368,23 @@ def check_state(state: object) -> dict[str, Any]:
     if not isinstance(copy, dict):
         raise InvalidValueError(f"the allocation's state is {state!r}: must be a dict")
     return cast("dict[str, Any]", copy)
+
+
+def _misfit(value: Any, where: str) -> str | None:
+    """Return what JSON would change or not carry, and where it is; None: nothing."""
+    if isinstance(value, dict):
+        for key, held in cast("dict[object, object]", value).items():
+            if not isinstance(key, str):
+                return f"{where} has the key {key!r}, which is no text"
+            if (misfit := _misfit(held, f"{where}[{key!r}]")) is not None:
+                return misfit
+    elif isinstance(value, (list, tuple)):
+        for number, held in enumerate(cast("Sequence[object]", value)):
+            if (misfit := _misfit(held, f"{where}[{number}]")) is not None:
+                return misfit
+    elif value is not None and not isinstance(value, (str, int, float)):
+        return f"{where} is {kind_of(value)}"
+    return None
 
 
 def _not_awaitable(result: Any) -> Any:

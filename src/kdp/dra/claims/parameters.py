@@ -158,8 +158,18 @@ def _fields(cls: type) -> list[_Field]:
 
 
 def _kinds(cls: type) -> dict[str, Any]:
-    """Return the types of a class's fields; attrs before 24.1 annotates none that ``attrs.make_class`` made."""
-    hints = typing.get_type_hints(cls)
+    """Return the types of a class's fields; attrs before 24.1 annotates none that ``attrs.make_class`` made.
+
+    Raises:
+        ConfigurationError: An annotation names what the class's module does not have.
+    """
+    try:
+        hints = typing.get_type_hints(cls)
+    except (NameError, TypeError, SyntaxError) as error:
+        raise ConfigurationError(
+            f"config {cls.__name__}: its annotations cannot be read ({error}); import what they name at run time, "
+            "not below 'if TYPE_CHECKING'"
+        ) from None
     return {field.name: hints.get(field.name) or field.kind or Any for field in _fields(cls)}
 
 

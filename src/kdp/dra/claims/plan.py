@@ -241,7 +241,7 @@ def check_free(uses: Sequence[Use], held: Iterable[tuple[Claim, Iterable[Use]]])
             if mine is not None and _collide(mine, use):
                 raise ClaimError(
                     f"device {use.name}: is already prepared for claim {other.namespace}/{other.name} ({other.uid}); "
-                    "a device can serve only one claim"
+                    "a device serves one claim, unless each has a share of it"
                 )
 
 

@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import os
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -205,6 +206,19 @@ async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_ca
 @pytest.mark.parametrize("state", [{"a": object()}, {"a": float("nan")}, None])
 def test_a_state_that_json_cannot_carry_is_refused(state: object) -> None:
     with pytest.raises(InvalidValueError, match="the allocation's state"):
+        check_state(state)
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ({"cards": [{"at": Path("/dev/a")}]}, r"state['cards'][0]['at'] is a PosixPath"),
+        ({"slots": {1: "a"}}, r"state['slots'] has the key 1, which is no text"),
+    ],
+)
+def test_a_state_that_cannot_be_saved_did_not_say_where(state: object, says: str) -> None:
+    """And a number as a key was a text after a restart."""
+    with pytest.raises(InvalidValueError, match=re.escape(says)):
         check_state(state)
 
 

@@ -226,6 +226,16 @@ def test_the_backends_classes_are_checked_before_there_is_a_claim() -> None:
     check_declared((GpuConfig, OtherConfig))
 
 
+def test_an_annotation_that_is_imported_for_checkers_alone_was_a_bug_of_kdp() -> None:
+    cls = dataclasses.make_dataclass("Placed", [("place", "Path")])
+    with pytest.raises(ConfigurationError) as caught:
+        check_declared(cls)
+    assert str(caught.value) == (
+        "config Placed: its annotations cannot be read (name 'Path' is not defined); import what they name at run "
+        "time, not below 'if TYPE_CHECKING'"
+    )
+
+
 def test_a_class_that_is_none_of_attrs_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"must be an attrs class, a dataclass, or a tuple of them$"):
         check_declared(int)

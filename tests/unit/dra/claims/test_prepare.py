@@ -113,7 +113,8 @@ async def test_a_device_is_not_given_twice(world: World, backend: Widgets) -> No
     world.api.put(claim(2), [result("w0", admin=True)])
     first = await prepared(world, 0)
     assert (await prepared(world, 1)).error == (
-        f"device w0: is already prepared for claim default/claim-0 ({claim().uid}); a device can serve only one claim"
+        f"device w0: is already prepared for claim default/claim-0 ({claim().uid}); a device serves one claim, "
+        "unless each has a share of it"
     )
     assert (await prepared(world, 2)).error == "", "admin access disturbs nobody"
     assert [each.admin_access for each in backend.allocations] == [False, True]
