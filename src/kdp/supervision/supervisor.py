@@ -36,7 +36,7 @@ from ..errors import (
 )
 from ..model.backend import WrappedBackend, is_overridden
 from ..model.health_policy import policy_of
-from ..model.spelling import slips_in
+from ..model.spelling import slip_of, slips_in
 from ..startup import shown
 from .backend_validation import check_attributes
 from .device_nodes import DeviceNodes
@@ -411,19 +411,27 @@ class Supervisor:
         if self._nodes.follow(found.devices):  # nobody told what happened to them since they were looked at
             faults = self._nodes.faults(found.devices)
         self._publisher.take(attrs.evolve(found, faults=self._judged(found.devices, faults)))
-        self._warn_of_clashes(found.devices)
+        self._warn_of_resources(found.devices)
 
     def _judged(self, devices: Sequence[Device], faults: Mapping[str, str]) -> Mapping[str, str]:
         """Return what is wrong with devices: with their nodes, or with what pods were given of them."""
         self._node_faults = faults
         return {**self.outdated(devices), **faults}
 
-    def _warn_of_clashes(self, devices: Sequence[Device]) -> None:
+    def _warn_of_resources(self, devices: Sequence[Device]) -> None:
+        """Say once what is probably wrong with the resources that devices are of."""
         resources = {resource_of(device, self.backend) for device in devices}
-        if len(resources) < 2 or resources == self._compared:
+        if resources == self._compared:
             return
         self._compared = resources
-        if (clash := clashing_variable(devices, self.backend)) is not None:
+        named = {*static_resources(self.backend)}
+        for resource in sorted(resources - named):
+            if (meant := slip_of(resource, named - resources)) is not None:
+                logger.warning(
+                    "%s: devices are of %s, and no device is of %s, which the class names: is one of them misspelt?",
+                    *(self.label, resource, meant),
+                )
+        if len(resources) > 1 and (clash := clashing_variable(devices, self.backend)) is not None:
             logger.warning(
                 "%s: %s and %s set environment variable %s to different values; a container that asks for both "
                 "gets one of them; name the variable by its resource, or give device nodes, mounts, or CDI names",

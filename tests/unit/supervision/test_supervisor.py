@@ -225,3 +225,29 @@ async def test_a_device_that_was_never_described_and_names_no_resource_is_left_o
     found = await discover_once(Cards("c0", "c1", sick=("c1",)), host=Host())
     assert [device.id for devices in found.values() for device in devices] == ["c0"]
     assert "Cards: device c1 is left out, as it names no resource: Unhealthy (it cannot be described" in caplog.text
+
+
+class Misspelt(kdp.DeviceBackend):
+    resource = "example.com/card"
+    resources = ("example.com/slto",)
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return [kdp.Device(id="c0"), kdp.Device(id="s0", resource="example.com/slot")]
+
+
+@pytest.mark.anyio
+async def test_a_misspelt_resource_was_served_without_a_device_and_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    supervisor = Supervisor(Misspelt(), host=Host(), poll_interval=0.01)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        with anyio.fail_after(PATIENCE):
+            for _ in range(3):  # discoveries
+                await supervisor.discovery.after(supervisor.discovery.version)
+        tasks.cancel_scope.cancel()
+    assert [record.getMessage() for record in caplog.records if "misspelt" in record.getMessage()] == [
+        "Misspelt: devices are of example.com/slot, and no device is of example.com/slto, which the class names: is "
+        "one of them misspelt?"
+    ]

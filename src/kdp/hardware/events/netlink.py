@@ -67,7 +67,12 @@ class EventWatch(ABC, Generic[Event]):
 
         Args:
             at_most: Seconds after which it returns an empty list; None: never.
+
+        Raises:
+            RuntimeError: It is called before ``async with``.
         """
+        if self._socket is None and self._file is None and self.refused is None:
+            raise RuntimeError("nothing is watched yet; enter the watch with async with before you ask it")
         with anyio.move_on_after(at_most):
             while True:
                 if self._socket is not None:

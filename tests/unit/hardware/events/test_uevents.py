@@ -46,6 +46,11 @@ async def test_the_kernel_tells(figure: Callable[[str, float, str], None]) -> No
         assert not watch.lost
 
 
+async def test_a_watch_that_was_not_entered_waited_in_vain() -> None:
+    with pytest.raises(RuntimeError, match="enter the watch with async with"):
+        await UeventWatch(Host()).events(at_most=0)
+
+
 async def test_other_subsystems_do_not_wake_and_the_floor_holds() -> None:
     if not os.access(FUSE, os.W_OK):
         pytest.skip("an event can only be asked for by root, and where /sys is writable")
