@@ -106,3 +106,27 @@ async def test_a_pod_that_asked_for_a_card_and_a_slot_was_refused_although_anoth
             pod = await kubelet.admit(Pod.asking({RESOURCE: 1, SLOT: 1}))
             await until(lambda: manager.holders(RESOURCE))
             await kubelet.delete(pod.pod)
+
+
+async def test_counters_that_fail_keep_what_was_known(
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Cards):
+        fails = False
+        poll_interval = 0.05
+
+        @override
+        def counters(self) -> Mapping[str, Mapping[str, int]]:
+            if self.fails:
+                raise OSError("the card does not answer")
+            return super().counters()
+
+    backend = Failing()
+    async with connected(kubelet, backend, pace=QUICK):
+        await kubelet.until(allocatable={RESOURCE: 2, SLOT: 4})
+        backend.fails = True
+        await until(lambda: "the card does not answer" in caplog.text)
+        await kubelet.admit(Pod.asking({RESOURCE: 2}))
+        await kubelet.until(allocatable={RESOURCE: 2, SLOT: 0})
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(Pod.asking({SLOT: 1}))

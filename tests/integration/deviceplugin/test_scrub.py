@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 
+import anyio
+import attrs
 import pytest
 from typing_extensions import override
 
@@ -283,3 +287,89 @@ async def test_a_pod_with_another_replica_read_the_secret_of_one_that_had_ended(
 async def test_a_class_that_cannot_scrub_is_refused(kubelet: SimulatedKubelet) -> None:
     with pytest.raises(ConfigurationError, match="the release policy is 'scrub', and there is no hook 'released'"):
         PluginManager([Widgets("w0")], ManagerOptions(paths=kubelet.paths, release_policy="scrub"))
+
+
+async def test_a_policy_that_is_added_later_is_for_pods_that_run_already(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    class Lax(Memory):
+        release_policy = "notify"
+
+    before = Lax("w0")
+    async with connected(kubelet, before, pace=QUICK, state_dir=tmp_path):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+    after = Memory("w0")
+    after.memory["w0"] = "the secret"
+    async with connected(kubelet, after, pace=QUICK, state_dir=tmp_path):
+        await kubelet.delete(first.pod)
+        await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        assert after.memory == {}
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_new_plugin_started_a_container_on_what_the_old_one_still_scrubbed(
+    kubelet: SimulatedKubelet, tmp_path: Path, has_begun: bool
+) -> None:
+    """As in a rolling update without a gap: both run for a while, and the old one has the state file."""
+    old, new = Memory("w0"), Memory("w0")
+    pace = attrs.evolve(QUICK, lasting=60.0)  # neither registers anew because the kubelet believes the other one
+    started, ends, ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def outgoing() -> None:
+        async with connected(kubelet, old, pace=pace, state_dir=tmp_path):
+            started.set()
+            await ends.wait()
+        ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outgoing)
+        await started.wait()
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        new.memory["w0"] = "the secret"
+        for each in (old, new):
+            each.may_scrub.clear()
+        if has_begun:
+            await kubelet.delete(first.pod)
+            await kubelet.until(allocatable={RESOURCE: 0})
+        deadlines = Deadlines(prepare_container=2.0)
+        async with running(kubelet, new, pace=pace, state_dir=tmp_path, deadlines=deadlines) as incoming:
+            await until(lambda: incoming.is_ready)
+            await kubelet.until(allocatable={RESOURCE: 1})
+            if not has_begun:
+                await kubelet.start_container(first.pod)  # again: it may
+                await kubelet.delete(first.pod)
+            second = await kubelet.admit(Pod.asking({RESOURCE: 1}), start=False)
+            with pytest.raises(ContainerStartError, match="that gave it away is still running"):
+                await kubelet.start_container(second.pod)
+            assert new.memory == {"w0": "the secret"}
+            ends.set()
+            await ended.wait()
+            new.may_scrub.set()
+            await kubelet.start_container(second.pod)
+            assert new.memory == {}
+            assert new.steps[-2:] == [("scrub", "w0"), ("start", "w0")]
+
+
+async def test_a_disk_that_is_full_while_a_container_waits_for_a_scrub(
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be saved is not started on: after a crash nobody would know that the device must be scrubbed."""
+    backend = Memory("w0")
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.may_scrub.clear()
+        await kubelet.delete(first.pod)
+        second = await kubelet.admit(Pod.asking({RESOURCE: 1}), start=False)
+
+        def full(_: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            patched.setattr(os, "fdatasync", full)
+            backend.may_scrub.set()
+            with pytest.raises(ContainerStartError, match="allocations cannot be saved"):
+                await kubelet.start_container(second.pod)
+        await until(lambda: backend.scrubbed)
+        await kubelet.start_container(second.pod)
+        assert ("start", "w0") == backend.steps[-1]

@@ -257,7 +257,11 @@ class Allocations:
         """The kubelet gives these devices away: what has started with them before has come back."""
         for device_id in ids:
             for use in self._uses_of.get((resource, device_id), {}).values():
-                use.is_back |= use.is_started
+                self._came_back(use)
+
+    @staticmethod
+    def _came_back(use: AllocationRecord) -> None:
+        use.is_back |= use.is_started
 
     def waits_for(self, resource: str, ids: Collection[str]) -> AllocationRecord | None:
         """Return an allocation that keeps a container with exactly these devices from starting; None: it may start.
@@ -275,6 +279,21 @@ class Allocations:
                 if own is not None and use.is_started and not self._shares(use, own):
                     return use
         return None
+
+    def waits_for_process(self, resource: str, ids: Collection[str], others: Iterable[AllocationRecord]) -> bool:
+        """Return whether a container with exactly these devices must not start before another process has ended.
+
+        Args:
+            resource: The resource.
+            ids: The devices.
+            others: What that process of this plugin has not released, which this one takes over when it has ended.
+        """
+        places = {self.place(resource, device_id) for device_id in ids}
+        theirs = [each for each in others if not places.isdisjoint(self.place(resource, i) for i in each.ids)]
+        wanted = tuple(sorted(set(ids)))
+        own = self.newest(resource, ids) or next((each for each in reversed(theirs) if each.ids == wanted), None)
+        is_again = own is not None and own.is_started and not own.is_back  # a container that is started again
+        return bool(theirs) and not is_again
 
     def _shares(self, use: AllocationRecord, own: AllocationRecord) -> bool:
         """Whether the pods of two allocations of one device are known to have it at the same time, or to be one pod."""
@@ -392,9 +411,16 @@ class Allocations:
         """Take allocations that were saved, each with whether it was seen; what is known of a device here is newer."""
         uses = list(saved)
         unknown = {key for use, _ in uses for key in use.keys} - self._tracks.keys()
+        scrubbed = {key for use, _ in uses if use.resource in self._scrubbed for key in use.keys}
+        newer = {key: [*self._uses_of[key].values()] for key in scrubbed & self._uses_of.keys()}
         told_of: dict[Key, list[frozenset[Pod] | None]] = {}
         for use, is_seen in uses:
-            self.add(use, now)
+            if newer.keys().isdisjoint(use.keys):
+                self.add(use, now)
+            else:
+                self._came_back(use)
+                for each in (use, *(each for key in use.keys for each in newer.get(key, ()))):
+                    self._insert(each, now)
             for key in unknown & set(use.keys):
                 self._tracks[key].is_seen |= is_seen
                 told_of.setdefault(key, []).append(use.suspects)
@@ -410,10 +436,17 @@ class Allocations:
             if not other.is_handed_out and not other.is_back:
                 self._remove(other)
                 break
+        self._insert(use, now)
+
+    def _insert(self, use: AllocationRecord, now: float) -> None:
+        """Have an allocation be the newest of its devices."""
+        self._uses.pop(use.uid, None)
         self._uses[use.uid] = use
         self._alike.setdefault(_likeness(use), {})[use.uid] = use
         for key in use.keys:
-            self._uses_of.setdefault(key, {})[use.uid] = use
+            held = self._uses_of.setdefault(key, {})
+            held.pop(use.uid, None)
+            held[use.uid] = use
             self._tracks.setdefault(key, _Track(now))
 
     def restate(self, use: AllocationRecord, state: Mapping[str, Any]) -> None:

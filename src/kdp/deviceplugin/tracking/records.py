@@ -48,6 +48,9 @@ UNSAVED: Final = "its devices are scrubbed between two pods, and allocations can
 ADOPT_PATIENCE = 5.0
 """Seconds that the first device list waits for the disk to say what earlier processes gave."""
 
+NEIGHBOURS_AGAIN = 0.5
+"""Seconds between two looks whether another process has ended, while a container waits for that."""
+
 CLOSE_PATIENCE = 0.1
 """Seconds that the end waits for the files: a plugin that starts again in this process must find them free."""
 
@@ -305,6 +308,7 @@ class AllocationRecords:
         Raises:
             AllocationError: It has not been scrubbed until then.
         """
+        await self._until_neighbours_end(self._resources[resource], ids, until)
         while (use := self._allocations.waits_for(resource, ids)) is not None:
             version = self.offers.version
             self._waiting += 1
@@ -322,6 +326,25 @@ class AllocationRecords:
                 f"{resource}: device {names} may still hold what another pod left: the kubelet has not said whether "
                 f"the pod with {', '.join(use.ids)} has ended"
             )
+
+    async def _until_neighbours_end(self, resource: _Resource, ids: Sequence[str], until: float) -> None:
+        """Wait until no other process of this plugin has what must be scrubbed first; in an update there are two.
+
+        Raises:
+            AllocationError: One still has it.
+        """
+        store = resource.store
+        while store is not None and store.has_neighbours:
+            others = [saved.as_record(resource.name) for saved in await store.neighbours()]
+            if not self._allocations.waits_for_process(resource.name, ids, others):
+                return
+            if time.monotonic() >= until:
+                raise AllocationError(
+                    f"{resource.name}: device {', '.join(sorted(ids))} may still hold what another pod left: the process "
+                    "of this plugin that gave it away is still running"
+                )
+            await anyio.sleep(min(NEIGHBOURS_AGAIN, max(0.0, until - time.monotonic())))
+            await self._adopt_once(resource, store)
 
     async def start(self, resource: str, ids: Sequence[str]) -> None:
         """Note that a container with exactly these devices starts now: what it leaves must be scrubbed.

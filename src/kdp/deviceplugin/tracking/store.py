@@ -157,6 +157,14 @@ class AllocationStore:
         self._read_from |= paths
         return found
 
+    async def neighbours(self) -> list[Saved]:
+        """Return the allocations of processes that live, as they saved them last. Blocks for the disk."""
+        try:
+            return value_of(await self._worker.submit(self._neighbours))
+        except RuntimeError as error:
+            self._warn(f"{self._directory} is not read: {error}")
+            return []
+
     def take(self) -> None:
         """Say that each `save` from now on has what `adopt` has returned."""
         self._taken |= self._read_from
@@ -196,7 +204,7 @@ class AllocationStore:
         found: dict[str, Saved] = {}
         paths: set[Path] = set()
         self.has_neighbours = False
-        for path in self._orphans():
+        for path in self._others():
             try:
                 descriptor = reading.open_file(path, follow=False)
             except reading.UnusableFileError as error:
@@ -227,7 +235,14 @@ class AllocationStore:
             found.update({each.uid: each for each in saved})
         return list(found.values()), paths
 
-    def _orphans(self) -> Iterable[Path]:
+    def _neighbours(self) -> list[Saved]:
+        found: list[Saved] = []
+        for path in self._others():
+            with contextlib.suppress(_OtherKubeletError, _Unreadable, OSError):
+                found += self._read(reading.read(path, follow=False))
+        return found
+
+    def _others(self) -> Iterable[Path]:
         try:
             names = sorted(os.listdir(self._directory))
         except FileNotFoundError:

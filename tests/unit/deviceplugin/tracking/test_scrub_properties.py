@@ -64,6 +64,7 @@ class Node(RuleBasedStateMachine):
         self.written: dict[str, int] = {}
         self.epochs = dict.fromkeys(map(place_of, IDS), 0)
         self.running: dict[str, Any] = {}
+        self.outgoing: list[Any] = []
         self.holdings = self.made()
 
     def made(self) -> Any:
@@ -105,8 +106,10 @@ class Node(RuleBasedStateMachine):
             return
         pod = rng.choice(waiting)
         ids = pod.waiting[0]
-        if self.holdings.waits_for(R, ids) is not None:
+        if self.holdings.waits_for_process(R, ids, [use for use, _ in self.outgoing]):
             return  # the kubelet tries again
+        if self.holdings.waits_for(R, ids) is not None:
+            return
         record = self.holdings.newest(R, ids)
         if record is not None:
             record.is_started = True
@@ -122,6 +125,8 @@ class Node(RuleBasedStateMachine):
         if pods:
             ids = rng.choice(rng.choice(pods).started)
             holds(10, self.holdings.waits_for(R, ids) is None, f"a container with {ids} waits for what it left itself")
+            waits = self.holdings.waits_for_process(R, ids, [use for use, _ in self.outgoing])
+            holds(10, not waits, f"a container with {ids} that starts again waits for the end of a process")
 
     def end(self, rng: random.Random) -> None:
         """A pod ends. When nobody has a device any more, what comes later is another epoch."""
@@ -168,10 +173,26 @@ class Node(RuleBasedStateMachine):
             self.written.pop(place, None)
         self.holdings.released(use)
 
+    def update(self, rng: random.Random) -> None:
+        """A new process serves while the one before still runs, and does nothing more; or that one ends."""
+        if self.outgoing:
+            self.holdings.adopt(self.outgoing, self.now)
+            self.outgoing = []
+        elif rng.random() < 0.3:
+            self.outgoing = self.saved()
+            self.running.clear()
+            self.holdings = self.made()
+
     def crash(self, rng: random.Random) -> None:
         if rng.random() < 0.7:
             return
-        saved = [
+        saved = self.saved()
+        self.running.clear()
+        self.holdings = self.made()
+        self.holdings.adopt(saved, self.now)
+
+    def saved(self) -> list[Any]:
+        return [
             (
                 self.module.AllocationRecord(
                     uid=use.uid,
@@ -187,11 +208,8 @@ class Node(RuleBasedStateMachine):
             )
             for use in self.holdings.owed()
         ]
-        self.running.clear()
-        self.holdings = self.made()
-        self.holdings.adopt(saved, self.now)
 
-    ACTIONS = (admit, admit, start, start, start, start_again, end, look, look, look, scrub, scrub, crash, forget)
+    ACTIONS = (admit, admit, start, start, start, start_again, end, look, look, look, scrub, scrub, crash, forget, update)
 
     @rule(number=st.integers(0, 2**64 - 1), steps=st.integers(5, 80))
     def live(self, number: int, steps: int) -> None:
@@ -247,6 +265,14 @@ MUTANTS = [
         "self._tracks[key].named_at > since",
         "self._tracks[key].is_named",
     ),
+    Mutant(8, "nobody waits for a process that ends", "return bool(theirs) and not is_again", "return False"),
+    Mutant(
+        8,
+        "what is taken over is the newest",
+        "                self._came_back(use)\n                for each",
+        "                for each",
+    ),
+    Mutant(10, "everybody waits for a process that ends", "bool(theirs) and not is_again", "bool(theirs)"),
     Mutant(8, "who is about to start has a replica", "if use.is_started if is_over", "if True if is_over"),
     Mutant(9, "nobody has another replica", "if use.is_started if is_over", "if False if is_over"),
     Mutant(
