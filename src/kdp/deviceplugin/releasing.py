@@ -68,7 +68,8 @@ class Releaser:
                 if supervisor.discovery.value.problem is not None:  # closed: no hook is called but `open`
                     records.fail_release(record)
                     return
-                if record.is_back and not all(self._tracker.is_there(*key) for key in record.keys):
+                is_there = not record.is_back or all(self._tracker.is_there(*key) for key in record.keys)
+                if not is_there or not await records.may_release(record):
                     records.postpone_release(record)
                     return
                 await self._call(record, supervisor)

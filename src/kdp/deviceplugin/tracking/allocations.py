@@ -263,37 +263,41 @@ class Allocations:
     def _came_back(use: AllocationRecord) -> None:
         use.is_back |= use.is_started
 
-    def waits_for(self, resource: str, ids: Collection[str]) -> AllocationRecord | None:
+    def waits_for(
+        self, resource: str, ids: Collection[str], others: Iterable[AllocationRecord] = ()
+    ) -> AllocationRecord | None:
         """Return an allocation that keeps a container with exactly these devices from starting; None: it may start.
 
-        Either the allocation has come back and is not scrubbed, or it is of another replica and its pod may have ended.
-        """
-        own = self.newest(resource, ids)
-        if own is not None and own.is_started and not own.is_back:
-            return None  # a container that is started again
-        places = {self.place(resource, device_id) for device_id in ids}
-        for use in self.owed(resource):
-            if not places.isdisjoint(self.place(resource, each) for each in use.ids):
-                if use.is_back:
-                    return use
-                if own is not None and use.is_started and not self._shares(use, own):
-                    return use
-        return None
-
-    def waits_for_process(self, resource: str, ids: Collection[str], others: Iterable[AllocationRecord]) -> bool:
-        """Return whether a container with exactly these devices must not start before another process has ended.
+        Either the allocation has come back and is not scrubbed, or it is of another replica and its pod may have ended,
+        or another process of the plugin has it.
 
         Args:
             resource: The resource.
             ids: The devices.
-            others: What that process of this plugin has not released, which this one takes over when it has ended.
+            others: What that process has not released, which this one takes over when it has ended.
         """
-        places = {self.place(resource, device_id) for device_id in ids}
-        theirs = [each for each in others if not places.isdisjoint(self.place(resource, i) for i in each.ids)]
+        theirs = self._overlapping(resource, ids, others)
         wanted = tuple(sorted(set(ids)))
-        own = self.newest(resource, ids) or next((each for each in reversed(theirs) if each.ids == wanted), None)
-        is_again = own is not None and own.is_started and not own.is_back  # a container that is started again
-        return bool(theirs) and not is_again
+        own = self.newest(resource, ids) or next((use for use in reversed(theirs) if use.ids == wanted), None)
+        if own is not None and own.is_started and not own.is_back:
+            return None  # a container that is started again
+        for use in self._overlapping(resource, ids, self.owed(resource)):
+            if use.is_back:
+                return use
+            if own is not None and use.is_started and not self._shares(use, own):
+                return use
+        return next(iter(theirs), None)
+
+    def waits_for_process(self, use: AllocationRecord, others: Iterable[AllocationRecord]) -> bool:
+        """Return whether an allocation cannot be released yet, as another process of the plugin has the device, too."""
+        return any(other.uid != use.uid for other in self._overlapping(use.resource, use.ids, others))
+
+    def _overlapping(
+        self, resource: str, ids: Iterable[str], uses: Iterable[AllocationRecord]
+    ) -> list[AllocationRecord]:
+        """Return those allocations that have one of these devices, or another replica of one."""
+        places = {self.place(resource, device_id) for device_id in ids}
+        return [use for use in uses if not places.isdisjoint(self.place(resource, each) for each in use.ids)]
 
     def _shares(self, use: AllocationRecord, own: AllocationRecord) -> bool:
         """Whether the pods of two allocations of one device are known to have it at the same time, or to be one pod."""
@@ -429,6 +433,8 @@ class Allocations:
             track = self._tracks[key]
             track.suspects = frozenset[Pod]() if track.is_seen else frozenset[Pod]().union(*known)
             track.has_suspects = len(known) == len(told)
+            if not track.is_seen and not track.has_suspects and self._pods:  # beside the process that has ended
+                track.suspects, track.has_suspects = track.suspects | self._pods.keys(), True
 
     def add(self, use: AllocationRecord, now: float) -> None:
         """Take a new allocation, before its `end`."""

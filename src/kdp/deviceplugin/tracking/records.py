@@ -308,18 +308,30 @@ class AllocationRecords:
         Raises:
             AllocationError: It has not been scrubbed until then.
         """
-        await self._until_neighbours_end(self._resources[resource], ids, until)
-        while (use := self._allocations.waits_for(resource, ids)) is not None:
+        known = self._resources[resource]
+        while True:
+            others = await self._neighbours(known)
+            use = self._allocations.waits_for(resource, ids, others)
+            if use is None:
+                return
             version = self.offers.version
             self._waiting += 1
             try:
-                with anyio.move_on_after(until - time.monotonic()):
+                left = until - time.monotonic()
+                with anyio.move_on_after(min(left, NEIGHBOURS_AGAIN) if others else left):
                     await self.offers.after(version)
                     continue
             finally:
                 self._waiting -= 1
+            if time.monotonic() < until:
+                continue
             places = {self._allocations.place(resource, each) for each in use.ids}
             names = ", ".join(sorted({each for each in ids if self._allocations.place(resource, each) in places}))
+            if use in others:
+                raise AllocationError(
+                    f"{resource}: device {names} may still hold what another pod left: the process of this plugin that "
+                    "gave it away is still running"
+                )
             if use.is_back:
                 raise AllocationError(f"{resource}: device {names} is still being scrubbed, {self._since(use)}")
             raise AllocationError(
@@ -327,24 +339,21 @@ class AllocationRecords:
                 f"the pod with {', '.join(use.ids)} has ended"
             )
 
-    async def _until_neighbours_end(self, resource: _Resource, ids: Sequence[str], until: float) -> None:
-        """Wait until no other process of this plugin has what must be scrubbed first; in an update there are two.
+    async def _neighbours(self, resource: _Resource) -> list[AllocationRecord]:
+        """Return what other processes of this plugin have not released, after taking over what ended ones left.
 
-        Raises:
-            AllocationError: One still has it.
+        In an update there are two for a while, and the one knows nothing of what the other gave.
         """
         store = resource.store
-        while store is not None and store.has_neighbours:
-            others = [saved.as_record(resource.name) for saved in await store.neighbours()]
-            if not self._allocations.waits_for_process(resource.name, ids, others):
-                return
-            if time.monotonic() >= until:
-                raise AllocationError(
-                    f"{resource.name}: device {', '.join(sorted(ids))} may still hold what another pod left: the process "
-                    "of this plugin that gave it away is still running"
-                )
-            await anyio.sleep(min(NEIGHBOURS_AGAIN, max(0.0, until - time.monotonic())))
-            await self._adopt_once(resource, store)
+        if store is None or not store.has_neighbours:
+            return []
+        await self._adopt_once(resource, store)
+        return [saved.as_record(resource.name) for saved in await store.neighbours()]
+
+    async def may_release(self, record: AllocationRecord) -> bool:
+        """Return whether no other process of this plugin has the devices, too, so that they can be cleaned up."""
+        others = await self._neighbours(self._resources[record.resource])
+        return not self._allocations.waits_for_process(record, others)
 
     async def start(self, resource: str, ids: Sequence[str]) -> None:
         """Note that a container with exactly these devices starts now: what it leaves must be scrubbed.

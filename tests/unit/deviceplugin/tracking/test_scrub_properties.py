@@ -65,7 +65,13 @@ class Node(RuleBasedStateMachine):
         self.epochs = dict.fromkeys(map(place_of, IDS), 0)
         self.running: dict[str, Any] = {}
         self.outgoing: list[Any] = []
+        self.updates = 0
         self.holdings = self.made()
+
+    @property
+    def others(self) -> list[Any]:
+        """What the process that is about to end has saved."""
+        return [use for use, _ in self.outgoing]
 
     def made(self) -> Any:
         holdings = self.module.Allocations(PACE)
@@ -96,6 +102,8 @@ class Node(RuleBasedStateMachine):
             self.now += 0.01
         name = "hidden-0" if shares == "init" else "set-0"  # some come again under their name, and are what they were
         name = rng.choice([name, f"once-{next(self.numbers)}"])
+        if shares == "init" and self.updates:
+            name = f"once-{next(self.numbers)}"  # one that comes again around an update is taken for the one before
         if name in [pod.name for pod in self.pods]:
             name = f"once-{next(self.numbers)}"
         self.pods.append(Pod(name, ids, [*calls], uids, is_hidden=shares == "init"))
@@ -106,10 +114,8 @@ class Node(RuleBasedStateMachine):
             return
         pod = rng.choice(waiting)
         ids = pod.waiting[0]
-        if self.holdings.waits_for_process(R, ids, [use for use, _ in self.outgoing]):
+        if self.holdings.waits_for(R, ids, self.others) is not None:
             return  # the kubelet tries again
-        if self.holdings.waits_for(R, ids) is not None:
-            return
         record = self.holdings.newest(R, ids)
         if record is not None:
             record.is_started = True
@@ -124,9 +130,8 @@ class Node(RuleBasedStateMachine):
         pods = [pod for pod in self.pods if pod.started and not pod.is_forgotten]
         if pods:
             ids = rng.choice(rng.choice(pods).started)
-            holds(10, self.holdings.waits_for(R, ids) is None, f"a container with {ids} waits for what it left itself")
-            waits = self.holdings.waits_for_process(R, ids, [use for use, _ in self.outgoing])
-            holds(10, not waits, f"a container with {ids} that starts again waits for the end of a process")
+            waits = self.holdings.waits_for(R, ids, self.others) is not None
+            holds(10, not waits, f"a container with {ids} waits for what it left itself")
 
     def end(self, rng: random.Random) -> None:
         """A pod ends. When nobody has a device any more, what comes later is another epoch."""
@@ -138,7 +143,7 @@ class Node(RuleBasedStateMachine):
 
     def forget(self, rng: random.Random) -> None:
         """The kubelet loses its checkpoint, and gives devices of living pods away; it was asked for a list before."""
-        if rng.random() < 0.3 and all(pod.is_named for pod in self.pods):
+        if rng.random() < 0.3 and not self.outgoing and all(pod.is_named for pod in self.pods):
             for pod in self.pods:
                 pod.is_forgotten = True
                 pod.waiting.clear()  # what starts now starts without its devices
@@ -163,6 +168,9 @@ class Node(RuleBasedStateMachine):
         if not self.running:
             return
         use = self.running.pop(rng.choice(sorted(self.running)))
+        if self.holdings.waits_for_process(use, self.others):
+            self.holdings.postpone(use, self.now)
+            return
         if rng.random() < 0.3:
             self.holdings.failed(use, self.now)
             return
@@ -178,7 +186,10 @@ class Node(RuleBasedStateMachine):
         if self.outgoing:
             self.holdings.adopt(self.outgoing, self.now)
             self.outgoing = []
+            for pod in self.pods:
+                pod.is_named = False  # by a list that was asked for since
         elif rng.random() < 0.3:
+            self.updates += 1
             self.outgoing = self.saved()
             self.running.clear()
             self.holdings = self.made()
@@ -265,14 +276,25 @@ MUTANTS = [
         "self._tracks[key].named_at > since",
         "self._tracks[key].is_named",
     ),
-    Mutant(8, "nobody waits for a process that ends", "return bool(theirs) and not is_again", "return False"),
+    Mutant(8, "nobody waits for a process that ends", "return next(iter(theirs), None)", "return None"),
+    Mutant(
+        9,
+        "what a process that ends gave is cleaned up",
+        "return any(other.uid != use.uid for",
+        "return any(False for",
+    ),
     Mutant(
         8,
         "what is taken over is the newest",
         "                self._came_back(use)\n                for each",
         "                for each",
     ),
-    Mutant(10, "everybody waits for a process that ends", "bool(theirs) and not is_again", "bool(theirs)"),
+    Mutant(
+        10,
+        "a container that starts again waits for a process",
+        "next((use for use in reversed(theirs) if use.ids == wanted), None)",
+        "None",
+    ),
     Mutant(8, "who is about to start has a replica", "if use.is_started if is_over", "if True if is_over"),
     Mutant(9, "nobody has another replica", "if use.is_started if is_over", "if False if is_over"),
     Mutant(
