@@ -112,6 +112,21 @@ class _OtherKubeletError(Exception):
         self.plugin_dir = plugin_dir
 
 
+@attrs.frozen
+class _Document:
+    """What is to be in the file.
+
+    Attributes:
+        number: So many were wanted until then.
+        allocations: The allocations.
+        taken: Files of other processes that they were in, too.
+    """
+
+    number: int
+    allocations: Sequence[Saved]
+    taken: frozenset[Path]
+
+
 class AllocationStore:
     """The saved allocations of one resource.
 
@@ -140,7 +155,8 @@ class AllocationStore:
         self._read_from: set[Path] = set()
         self._taken: frozenset[Path] = frozenset()
         self._worker = Worker(f"kdp-state-{self._stem}")
-        self._newest = 0
+        self._newest = _Document(0, (), frozenset())
+        self._written = 0
         self._is_closed = False
         self.problem: str | None = None
 
@@ -176,11 +192,10 @@ class AllocationStore:
         Returns:
             Whether it is on disk. If not, that was said in the log, and the next save makes up for it.
         """
-        self._newest += 1
-        number, taken = self._newest, self._taken
+        self._newest = _Document(self._newest.number + 1, allocations, self._taken)
         try:
             async with asyncio.timeout(patience):
-                saving = self._worker.submit(lambda: self._save(allocations, number, taken))
+                saving = self._worker.submit(self._save)
                 if self._is_closed:  # what ended late is saved, and does not keep the file from the next one
                     self.close()
                 return value_of(await saving)
@@ -304,16 +319,17 @@ class AllocationStore:
         extra = {"resource": self._resource, "path": str(aside)}
         logger.error("%s: the saved allocations in %s %s", self._resource, path, text, extra=extra)
 
-    def _save(self, allocations: Sequence[Saved], number: int, taken: frozenset[Path]) -> bool:
-        if number != self._newest:
-            return True  # a newer one is waiting, which holds all that this one does
+    def _save(self) -> bool:
+        newest = self._newest  # which holds all that an older one does, and whose own turn then has nothing to do
+        if newest.number == self._written:
+            return True
         try:
-            if allocations:
-                self._replace(allocations)
+            if newest.allocations:
+                self._replace(newest.allocations)
             elif self._descriptor is not None:
                 self._path.unlink(missing_ok=True)
                 self._release()
-            for path, descriptor in [each for each in self._dead if each[0] in taken]:
+            for path, descriptor in [each for each in self._dead if each[0] in newest.taken]:
                 path.unlink(missing_ok=True)
                 locks.close(descriptor)
                 self._dead.remove((path, descriptor))
@@ -323,6 +339,7 @@ class AllocationStore:
         if self.problem is not None:
             logger.info("%s: allocations are saved again", self._resource, extra={"resource": self._resource})
         self.problem = None
+        self._written = newest.number
         return True
 
     def _replace(self, allocations: Sequence[Saved]) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import logging
 import os
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -99,6 +101,37 @@ async def test_a_save_amid_an_adoption_lost_what_a_dead_process_gave(tmp_path: P
     assert await living.save([ONE, TWO])
     assert name not in files(tmp_path)
     living.close()
+
+
+async def test_an_allocation_was_told_as_saved_while_the_file_with_it_was_still_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another save was waiting behind it; a process that was killed then lost the allocation, and scrubbed nothing."""
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+    busy, disk, entered = threading.Event(), threading.Event(), threading.Event()
+    write = store._replace
+
+    def slow(allocations: Sequence[Saved]) -> None:
+        entered.set()
+        assert disk.wait(PATIENCE)
+        write(allocations)
+
+    monkeypatch.setattr(store, "_replace", slow)
+    store._worker.submit(lambda: busy.wait(PATIENCE))
+    first, second = (asyncio.ensure_future(store.save(each, patience=PATIENCE)) for each in ([ONE], [ONE, TWO]))
+    await asyncio.sleep(0)  # both are on their way
+    busy.set()
+    assert await asyncio.get_running_loop().run_in_executor(None, entered.wait, PATIENCE)
+    done, _ = await asyncio.wait({first, second}, timeout=0.1)
+    assert not done
+    disk.set()
+    assert await first
+    assert [each["uid"] for each in json.loads((tmp_path / files(tmp_path)[0]).read_text())["allocations"]] == [
+        ONE.uid,
+        TWO.uid,
+    ]
+    assert await second
+    store.close()
 
 
 async def eventually_free(path: Path) -> None:
