@@ -240,13 +240,18 @@ def _consumes(value: Mapping[str, Mapping[str, Amount]]) -> Mapping[str, Mapping
     return counter_sets(value, "consumes") if value else _NOTHING
 
 
-def _flag(name: str) -> Callable[[bool], bool]:
-    def checked(value: bool) -> bool:
-        if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidValueError(f"{name} {value!r}: must be True or False; valid is True")
-        return value
+def _flag(value: bool, name: str) -> bool:
+    if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(f"{name} {value!r}: must be True or False; valid is True")
+    return value
 
-    return checked
+
+def _exists(value: bool) -> bool:
+    return _flag(value, "exists")
+
+
+def _is_described(value: bool) -> bool:
+    return _flag(value, "is_described")
 
 
 def _taints(value: Iterable[Taint] | Taint) -> tuple[Taint, ...]:
@@ -324,10 +329,10 @@ class Device:
     handle: Any = attrs.field(default=None, eq=False, repr=False)
     shareable: Mapping[str, RequestPolicy] | None = attrs.field(default=None, converter=_shareable, hash=False)
     consumes: Mapping[str, Mapping[str, Amount]] = attrs.field(default=_NOTHING, converter=_consumes, hash=False)
-    exists: bool = attrs.field(default=True, converter=_flag("exists"))
+    exists: bool = attrs.field(default=True, converter=_exists)
     taints: tuple[Taint, ...] = attrs.field(default=(), converter=_taints)
     binding_conditions: BindingConditions | None = attrs.field(default=None, converter=_binding_conditions)
-    is_described: bool = attrs.field(default=True, converter=_flag("is_described"))
+    is_described: bool = attrs.field(default=True, converter=_is_described)
 
     def __attrs_post_init__(self) -> None:
         forget_default(self, "_unit", self.id)

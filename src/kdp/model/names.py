@@ -135,9 +135,7 @@ def check_attribute_name(value: str) -> str:
 def check_counter_name(value: str, what: str = "counter name") -> str:
     """Check the name of a DRA counter or counter set, which messages call ``what``: a DNS label of 63 characters."""
     if not isinstance(value, str) or len(value) > 63 or not _LABEL.match(value):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise _refuse(
-            what, value, f"must be 1 to 63 lower-case letters, digits and '-', {_ENDS}", "gpu-0-memory"
-        )
+        raise _refuse(what, value, f"must be 1 to 63 lower-case letters, digits and '-', {_ENDS}", "gpu-0-memory")
     return value
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from typing_extensions import override
 
 import kdp
 from kdp_testkit.conformance.dra.backend import DraBackendSubject
@@ -207,6 +208,7 @@ class OneSick(kdp.DeviceBackend):
 
     resource = "example.com/widget"
 
+    @override
     def discover(self) -> list[kdp.Device]:
         return [kdp.Device(id="w0"), kdp.Device(id="w1", health=kdp.Health.unhealthy("overheated"))]
 

@@ -372,4 +372,4 @@ async def test_a_disk_that_is_full_while_a_container_waits_for_a_scrub(
                 await kubelet.start_container(second.pod)
         await until(lambda: backend.scrubbed)
         await kubelet.start_container(second.pod)
-        assert ("start", "w0") == backend.steps[-1]
+        assert backend.steps[-1] == ("start", "w0")

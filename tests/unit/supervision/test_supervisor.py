@@ -247,7 +247,8 @@ async def test_a_misspelt_resource_was_served_without_a_device_and_without_a_wor
             for _ in range(3):  # discoveries
                 await supervisor.discovery.after(supervisor.discovery.version)
         tasks.cancel_scope.cancel()
-    assert [record.getMessage() for record in caplog.records if "misspelt" in record.getMessage()] == [
+    [told] = [record.getMessage() for record in caplog.records if "misspelt" in record.getMessage()]
+    assert told == (
         "Misspelt: devices are of example.com/slot, and no device is of example.com/slto, which the class names: is "
         "one of them misspelt?"
-    ]
+    )

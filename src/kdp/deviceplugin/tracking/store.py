@@ -30,8 +30,9 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, final
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, final
 
 import attrs
 
@@ -41,10 +42,6 @@ from ...storage import files, locks, reading
 from ...supervision.counters import consumption_as_json, consumption_of_json
 from ...supervision.given import Given
 from .allocations import AllocationRecord, Pod
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 

@@ -151,7 +151,9 @@ class Scenario(BaseScenario):
         """Try a pod after those of other resources, which hold what its devices need, too; None: none is offered."""
         for pod in [*kubelet.pods.values()]:
             await kubelet.delete(pod)
-        text = f"{resource}: the pods of other resources hold what it needs; they are ended, and that takes half a minute"
+        text = (
+            f"{resource}: the pods of other resources hold what it needs; they are ended, and that takes half a minute"
+        )
         self.tell("pods_ended", text, {"resource": resource})
         deadline = time.monotonic() + _GIVEN_BACK
         while (left := deadline - time.monotonic()) > 0:

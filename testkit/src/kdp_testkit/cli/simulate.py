@@ -74,8 +74,8 @@ def command(
     notices that after half a minute.
 
     Warnings and errors in the plugin's log are shown at the end. With any of them, or if no resource has a healthy
-    device, it has failed, unless --lenient is given. What the simulation itself causes is passed over: words about the kubelet's
-    end, about refused requests, and about devices whose health changes.
+    device, it has failed, unless --lenient is given. What the simulation itself causes is passed over: words about
+    the kubelet's end, about refused requests, and about devices whose health changes.
 
     With --mode dra it is tried as a DRA driver, with a simulated API server as well. It must publish its devices, and
     prepare and undo claims of one device, of two, and of all up to eight, of each kind of device. After the kubelet's
