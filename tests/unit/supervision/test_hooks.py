@@ -337,19 +337,28 @@ async def test_a_hanging_hook_is_not_called_again_before_it_has_returned(make: M
     assert await hooks.call("discover", deadline=PATIENCE) == "call 2", "its late return frees the hook"
 
 
-async def test_work_that_ended_well_after_its_deadline_was_begun_again(make: Make, gate: Gate) -> None:
-    """A wipe of 70 s with a deadline of 60 s never ended."""
+async def outlasting(make: Make, gate: Gate, *, fails: bool = False) -> tuple[Hooks, list[str]]:
+    """Return hooks whose call for card0 has outlasted its deadline and comes back now, and what was called for."""
     calls: list[str] = []
 
     def released(work: str) -> None:
         calls.append(work)
         if len(calls) == 1:
             gate.wait()
+            if fails:
+                raise RuntimeError("not yet")
 
     hooks = make(released=released)
+    hooks.forget("released", "card0")
     with pytest.raises(HookTimeoutError):
         await hooks.call("released", "card0", deadline=SHORT, work="card0")
     gate.open()
+    return hooks, calls
+
+
+async def test_work_that_ended_well_after_its_deadline_was_begun_again(make: Make, gate: Gate) -> None:
+    """A wipe of 70 s with a deadline of 60 s never ended."""
+    hooks, calls = await outlasting(make, gate)
     await hooks.call("released", "card1", deadline=PATIENCE, work="card1")
     await hooks.call("released", "card0", deadline=PATIENCE, work="card0")
     assert calls == ["card0", "card1"]
@@ -358,36 +367,14 @@ async def test_work_that_ended_well_after_its_deadline_was_begun_again(make: Mak
 
 
 async def test_work_that_fails_after_its_deadline_is_begun_again(make: Make, gate: Gate) -> None:
-    calls: list[str] = []
-
-    def released(work: str) -> None:
-        calls.append(work)
-        if len(calls) == 1:
-            gate.wait()
-            raise RuntimeError("not yet")
-
-    hooks = make(released=released)
-    with pytest.raises(HookTimeoutError):
-        await hooks.call("released", "card0", deadline=SHORT, work="card0")
-    gate.open()
+    hooks, calls = await outlasting(make, gate, fails=True)
     await hooks.call("released", "card0", deadline=PATIENCE, work="card0")
     assert calls == ["card0", "card0"]
 
 
 async def test_work_that_is_to_be_done_anew_is_not_known_as_done(make: Make, gate: Gate) -> None:
     """The claim was prepared again meanwhile."""
-    calls: list[str] = []
-
-    def released(work: str) -> None:
-        calls.append(work)
-        if len(calls) == 1:
-            gate.wait()
-
-    hooks = make(released=released)
-    hooks.forget("released", "card0")
-    with pytest.raises(HookTimeoutError):
-        await hooks.call("released", "card0", deadline=SHORT, work="card0")
-    gate.open()
+    hooks, calls = await outlasting(make, gate)
     await hooks.idle("released", deadline=PATIENCE)
     hooks.forget("released", "card0")
     await hooks.call("released", "card0", deadline=PATIENCE, work="card0")

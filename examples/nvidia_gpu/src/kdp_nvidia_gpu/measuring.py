@@ -234,7 +234,7 @@ class Meter:
             memory := ask("what it reserves of its memory", "nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
         ) is not None:
             values["gpu_memory_reserved"] = memory.reserved
-        else:  # a driver of before 2022, which counts what it reserves as used
+        else:  # drivers from before 2022 count as used what they reserve
             memory = ask("use of its memory", "nvmlDeviceGetMemoryInfo")
         if memory is not None:
             values["gpu_memory_used"], values["gpu_memory_free"] = memory.used, memory.free

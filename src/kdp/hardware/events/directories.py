@@ -34,6 +34,16 @@ _MASK = (
 _LOOK_AGAIN = _Mask.Q_OVERFLOW | _Mask.DELETE_SELF | _Mask.MOVE_SELF | _Mask.IGNORED | _Mask.UNMOUNT
 
 
+def check_entered(is_entered: bool) -> None:
+    """Refuse a question to a watch that was not entered: its answer would never come.
+
+    Raises:
+        RuntimeError: It was not.
+    """
+    if not is_entered:
+        raise RuntimeError("nothing is watched yet; enter the watch with async with before you ask it")
+
+
 class DirectoryWatch:
     """Watch directories for changes of their entries. An async context manager; asyncio only; one reader at a time.
 
@@ -80,7 +90,7 @@ class DirectoryWatch:
         Raises:
             RuntimeError: It is called outside of ``async with``.
         """
-        self._check_entered()
+        check_entered(self._is_entered)
         name = str(Path(directory))  # as asyncinotify will name it: no final slash
         if self._inotify is None:
             return False
@@ -103,10 +113,6 @@ class DirectoryWatch:
         with contextlib.suppress(OSError):  # the directory was removed, and its watch with it
             self._inotify.rm_watch(watch)
 
-    def _check_entered(self) -> None:
-        if not self._is_entered:
-            raise RuntimeError("nothing is watched yet; enter the watch with async with before you ask it")
-
     def _names(self, watch: asyncinotify.Watch) -> list[str]:
         """Return all names under which this directory is watched: inotify knows it only once."""
         return [name for name, other in self._watches.items() if other is watch]
@@ -120,7 +126,7 @@ class DirectoryWatch:
         Raises:
             RuntimeError: It is called outside of ``async with``.
         """
-        self._check_entered()
+        check_entered(self._is_entered)
         if self._inotify is None:
             await anyio.sleep_forever()
         assert self._inotify is not None

@@ -16,7 +16,7 @@ import anyio
 
 from ...storage import reading
 from ...storage.documents import parse_json
-from .directories import DirectoryWatch
+from .directories import DirectoryWatch, check_entered
 
 if TYPE_CHECKING:
     from typing import Self
@@ -71,8 +71,7 @@ class EventWatch(ABC, Generic[Event]):
         Raises:
             RuntimeError: It is called before ``async with``.
         """
-        if self._socket is None and self._file is None and self.refused is None:
-            raise RuntimeError("nothing is watched yet; enter the watch with async with before you ask it")
+        check_entered(self._socket is not None or self._file is not None or self.refused is not None)
         with anyio.move_on_after(at_most):
             while True:
                 if self._socket is not None:

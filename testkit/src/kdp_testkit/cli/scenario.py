@@ -8,7 +8,6 @@ from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, final
 
-import anyio
 from typing_extensions import override
 
 from kdp.model.names import MAX_DEVICE_ID_LENGTH
@@ -30,8 +29,8 @@ MOST_DEVICES: Final = 256
 _GIVEN_BACK: Final = 90.0
 """Seconds within which a plugin notices that pods have ended; kdp takes some 30."""
 
-_AGAIN: Final = 0.5
-"""Seconds between two tries of a pod that is refused until then."""
+_ON_ITS_WAY: Final = 2.0
+"""Seconds within which a list comes that a refusal was ahead of."""
 
 _REFUSED: Final = "rpc error: code = FailedPrecondition desc = "
 """How a kubelet spells what a backend refuses by `kdp.AllocationError`: it may do so for several devices."""
@@ -129,15 +128,7 @@ class Scenario(BaseScenario):
 
     async def _answers_for_pods(self, kubelet: SimulatedKubelet, resource: str, *, was_offered: bool) -> bool:
         """Try pods of several sizes, one after the other; return whether one was tried."""
-        pod: AdmittedPod | None = None
-        if kubelet.allocatable().get(resource):
-            try:
-                pod = await self._first_pod(kubelet, resource)
-            except AdmissionError as error:
-                if _REFUSED not in error.message or not kubelet.pods:
-                    raise
-        if pod is None and was_offered and kubelet.pods:
-            pod = await self._pod_in_turn(kubelet, resource)
+        pod = await self._pod_of(kubelet, resource, was_offered=was_offered)
         if pod is None:
             self.tell("pod_skipped", f"{resource}: no healthy device, so no pod is tried", {"resource": resource})
             return False
@@ -147,25 +138,33 @@ class Scenario(BaseScenario):
             pod = admitted or await self._admitted(kubelet, resource, 1)
         return True
 
-    async def _pod_in_turn(self, kubelet: SimulatedKubelet, resource: str) -> AdmittedPod | None:
-        """Try a pod after those of other resources, which hold what its devices need, too; None: none is offered."""
+    async def _pod_of(self, kubelet: SimulatedKubelet, resource: str, *, was_offered: bool) -> AdmittedPod | None:
+        """Try a pod; None: no device is offered. Pods of other resources are ended if they hold what it needs, too."""
+        while offered := kubelet.allocatable().get(resource):
+            try:
+                return await self._first_pod(kubelet, resource)
+            except AdmissionError as error:
+                if _REFUSED not in error.message or not await self._offers_less(kubelet, resource, offered):
+                    raise
+        if not was_offered or not kubelet.pods:
+            return None
         for pod in [*kubelet.pods.values()]:
             await kubelet.delete(pod)
         text = (
             f"{resource}: the pods of other resources hold what it needs; they are ended, and that takes half a minute"
         )
         self.tell("pods_ended", text, {"resource": resource})
-        deadline = time.monotonic() + _GIVEN_BACK
-        while (left := deadline - time.monotonic()) > 0:
-            with suppress(NotReached):
-                await kubelet.until(lambda: kubelet.allocatable().get(resource), timeout=left)
-                try:
-                    return await self._first_pod(kubelet, resource)
-                except AdmissionError as error:
-                    if _REFUSED not in error.message:
-                        raise
-                await anyio.sleep(_AGAIN)
+        with suppress(NotReached):
+            await kubelet.until(lambda: kubelet.allocatable().get(resource), timeout=_GIVEN_BACK)
+            return await self._first_pod(kubelet, resource)
         return None
+
+    async def _offers_less(self, kubelet: SimulatedKubelet, resource: str, offered: int) -> bool:
+        """Return whether a refusal came because the list with fewer devices was still on its way."""
+        with suppress(NotReached):
+            await kubelet.until(lambda: kubelet.allocatable().get(resource, 0) < offered, timeout=_ON_ITS_WAY)
+            return True
+        return False
 
     async def _first_pod(self, kubelet: SimulatedKubelet, resource: str) -> AdmittedPod:
         began = time.monotonic()

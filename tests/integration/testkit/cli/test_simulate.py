@@ -391,3 +391,21 @@ def test_a_claim_has_devices_of_each_kind(simulation: Simulation) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     claims = [line["devices"] for line in lines(result) if line["event"] == "claim_prepared"]
     assert claims == [["c0"], ["c0-s0"], ["c0-s0", "c0-s1"]]
+
+
+def test_a_second_resource_that_refuses_each_pod_passed(simulation: Simulation) -> None:
+    """It was tried again for a minute and a half, and then called a resource without a healthy device."""
+    refusing = """
+resources = ("example.com/xl",)
+
+def discover(self):
+    return [kdp.Device(id="w0"), kdp.Device(id="x0", resource="example.com/xl")]
+
+def allocate(self, devices):
+    if devices.resource == "example.com/xl":
+        raise kdp.AllocationError("the card is locked")
+    return kdp.ContainerEdits()
+"""
+    result = simulation.run(refusing, "--format", "json")
+    assert result.returncode == 1
+    assert "the card is locked" in lines(result)[-1]["reason"]
