@@ -15,6 +15,7 @@ from typing_extensions import override
 import kdp
 from kdp.allocation import Sharing, share
 from kdp.deviceplugin import ManagerOptions, PluginManager
+from kdp.deviceplugin.tracking.store import AllocationStore, Saved
 from kdp.errors import ConfigurationError
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, Container, ContainerStartError, Pod, SimulatedKubelet
@@ -348,6 +349,46 @@ async def test_a_new_plugin_started_a_container_on_what_the_old_one_still_scrubb
             await kubelet.start_container(second.pod)
             assert new.memory == {}
             assert new.steps[-2:] == [("scrub", "w0"), ("start", "w0")]
+
+
+async def test_two_containers_that_waited_for_a_process_woke_each_other_without_end(
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[None] = []
+    look = AllocationStore.neighbours
+
+    async def counted(store: AllocationStore) -> list[Saved]:
+        looks.append(None)
+        return await look(store)
+
+    monkeypatch.setattr(AllocationStore, "neighbours", counted)
+    pace = attrs.evolve(QUICK, lasting=60.0, look=60.0, between=5.0)  # lists wake those that wait, too
+    started, ends = anyio.Event(), anyio.Event()
+
+    async def outgoing() -> None:
+        async with connected(kubelet, Memory("w0", "w1"), pace=pace, state_dir=tmp_path):
+            started.set()
+            await ends.wait()
+
+    async def refused(pod: Pod) -> None:
+        with pytest.raises(ContainerStartError, match="that gave it away is still running"):
+            await kubelet.start_container(pod)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outgoing)
+        await started.wait()
+        before = [await kubelet.admit(Pod.asking({RESOURCE: 1})) for _ in range(2)]
+        deadlines = Deadlines(prepare_container=1.0)
+        async with running(kubelet, Memory("w0", "w1"), pace=pace, state_dir=tmp_path, deadlines=deadlines) as incoming:
+            await until(lambda: incoming.is_ready)
+            for each in before:
+                await kubelet.delete(each.pod)
+            after = [(await kubelet.admit(Pod.asking({RESOURCE: 1}), start=False)).pod for _ in range(2)]
+            async with anyio.create_task_group() as starts:
+                for pod in after:
+                    starts.start_soon(refused, pod)
+            assert 2 <= len(looks) < 15
+        ends.set()
 
 
 async def test_a_disk_that_is_full_while_a_container_waits_for_a_scrub(

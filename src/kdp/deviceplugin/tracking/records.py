@@ -522,8 +522,8 @@ class AllocationRecords:
         ]
         self._allocations.adopt(records, time.monotonic())
         store.take()
-        self.offers.set(None)
         if found:
+            self.offers.set(None)
             extra = {"resource": resource.name}
             logger.info("%s: allocations taken over: %d", resource.name, len(found), extra=extra)
             resource.owner.adopted()
