@@ -165,7 +165,7 @@ async def test_a_pod_that_is_refused_after_an_allocate_is_given_back(devmgr: Dev
         assert [state for _, state in backend.returned] == [{"number": 1}]
 
 
-async def test_a_release_that_raises_is_repeated(devmgr: DeviceManager, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_release_that_raises_is_repeated(devmgr: DeviceManager) -> None:
     class Stubborn(Kept):
         failures = 0
 
@@ -176,9 +176,8 @@ async def test_a_release_that_raises_is_repeated(devmgr: DeviceManager, monkeypa
                 raise OSError("the card does not answer")
             super().released(devices)
 
-    monkeypatch.setattr("kdp.deviceplugin.tracking.allocations.RETRY_FIRST", 0.2)
     backend = Stubborn("w0")
-    async with running(devmgr.paths, backend, pace=QUICK):
+    async with running(devmgr.paths, backend, pace=attrs.evolve(QUICK, retry=0.2)):
         await devmgr.until(allocatable={RESOURCE: 1})
         admitted = await devmgr.admit(Pod.asking({RESOURCE: 1}))
         await anyio.sleep(0.8)

@@ -99,8 +99,8 @@ class SimulatedKubelet(KubeletCore):
             host: The node's files, for instance ``sysfs_tree.host``.
             ready: Wait until the kubelet has a device list of every resource.
             timeout: Seconds to wait for that.
-            speed: How much faster than on a node the kubelet is asked who holds what. There ``released`` comes 30 s
-                after a pod's end.
+            speed: How much faster than on a node the kubelet is asked who holds what, and a ``released`` that failed is
+                called again. There it comes 30 s after a pod's end, and again after 5 s.
             options: Fields of `kdp.deviceplugin.ManagerOptions`.
 
         Raises:
@@ -133,11 +133,11 @@ class SimulatedKubelet(KubeletCore):
             for container, resources in found.items()
         }
 
-    def allocated_resources_status(self, pod: Pod | str) -> dict[str, dict[str, dict[str, str]]]:
+    def allocated_resources_status(self, pod: Pod | AdmittedPod | str) -> dict[str, dict[str, dict[str, str]]]:
         """Return the health of a pod's devices as its status would show it now (contract section 9).
 
         Args:
-            pod: The pod or its uid.
+            pod: The pod, what `admit` returned for it, or its uid.
 
         Returns:
             Main container -> resource -> device id -> ``Healthy`` or ``Unhealthy``. Empty where the kubelet does not
@@ -179,13 +179,13 @@ class SimulatedKubelet(KubeletCore):
         async with self._panicking():
             return await self._workload.admit(process, pod, start=start)
 
-    async def start_container(self, pod: Pod | str, container: str = "main") -> AdmittedContainer:
+    async def start_container(self, pod: Pod | AdmittedPod | str, container: str = "main") -> AdmittedContainer:
         """Start a container of an admitted pod (again): its process ended, or its first start failed.
 
         PreStartContainer is called where the plugin wants it; the devices and the reply are those from before.
 
         Args:
-            pod: The pod or its uid.
+            pod: The pod, what `admit` returned for it, or its uid.
             container: The container's name.
 
         Returns:
@@ -223,11 +223,11 @@ class SimulatedKubelet(KubeletCore):
         async with self._panicking():
             return await self._workload.readmit(process)
 
-    async def delete(self, pod: Pod | str) -> None:
+    async def delete(self, pod: Pod | AdmittedPod | str) -> None:
         """Remove a pod from the node. Its devices are freed at the kubelet's next look, without a call.
 
         Args:
-            pod: The pod or its uid.
+            pod: The pod, what `admit` returned for it, or its uid.
 
         Raises:
             ScenarioError: There is no such pod.

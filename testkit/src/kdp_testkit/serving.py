@@ -44,6 +44,7 @@ async def serving(
         admission=_NODE.admission / speed,
         look=_NODE.look / speed,
         between=_NODE.between / speed,
+        retry=_NODE.retry / speed,
         absent=_NODE.absent / speed,
     )
     state_dir = kubelet.paths.device_plugin_dir.parent / "kdp"

@@ -140,9 +140,31 @@ async def test_released_took_30_s_in_a_test_and_wrote_to_the_real_machine() -> N
         pod = await kubelet.admit(Pod.asking({"example.com/widget": 1}))
         state = kubelet.paths.device_plugin_dir.parent / "kdp"
         await kubelet.until(lambda: [*state.glob("example.com_widget*.json")])
-        await kubelet.delete(pod.pod)
+        await kubelet.delete(pod)
         await kubelet.until(lambda: bool(backend.clean))
     assert backend.clean == ["w0"]
+
+
+@pytest.mark.anyio
+async def test_a_released_that_failed_was_called_again_as_late_as_on_a_node() -> None:
+    """After 5, 10, 20, and 40 s: the test would not end in its time."""
+
+    class Stubborn(Scrubbed):
+        tries = 0
+
+        @override
+        def released(self, devices: kdp.Allocation) -> None:
+            self.tries += 1
+            if self.tries < 5:
+                raise OSError("the card does not answer")
+            super().released(devices)
+
+    backend = Stubborn()
+    async with SimulatedKubelet() as kubelet, kubelet.serving(backend):
+        pod = await kubelet.admit(Pod.asking({"example.com/widget": 1}))
+        await kubelet.delete(pod)
+        await kubelet.until(lambda: bool(backend.clean), timeout=30.0)
+    assert backend.tries == 5
 
 
 @pytest.mark.anyio

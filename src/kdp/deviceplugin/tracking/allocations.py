@@ -63,11 +63,11 @@ FIRST_LOOK = 0.3
 LOOK_AGAIN = 1.0
 """Seconds between two lists while a device that came back waits for the end of its pod."""
 
-RETRY_FIRST, RETRY_MOST = 5.0, 300.0
-"""Seconds until a release that failed is tried again; doubled each time."""
+RETRY_MOST = 60.0
+"""The longest pause before a release is tried again, in first pauses (`Pace.retry`)."""
 
-SCRUB_MOST = 60.0
-"""The most seconds between two tries of a scrub: nobody can use the device meanwhile."""
+SCRUB_MOST = 12.0
+"""The same for a scrub: nobody can use the device meanwhile."""
 
 
 @final
@@ -183,6 +183,7 @@ class Allocations:
         self._gap = pace.gap
         self._look = pace.look
         self._admission = pace.admission
+        self._retry = pace.retry
         self._longest_break = 2 * max(pace.look, pace.period)
         self._tracks: dict[Key, _Track] = {}
         self._uses: dict[str, AllocationRecord] = {}
@@ -472,7 +473,7 @@ class Allocations:
         """It could not: hand the allocation out again, later."""
         most = SCRUB_MOST if use.is_back else RETRY_MOST
         use.is_handed_out = False
-        use.retry_at = now + min(most, RETRY_FIRST * 2.0 ** min(use.failures, 20))
+        use.retry_at = now + self._retry * min(most, 2.0 ** min(use.failures, 20))
         use.failures += 1
 
     def vanished(self, resource: str, ids: Collection[str], now: float) -> None:
@@ -489,7 +490,7 @@ class Allocations:
     def postpone(self, use: AllocationRecord, now: float) -> None:
         """Hand the allocation out again, later: its devices are not there."""
         self.withdraw(use)
-        use.retry_at = now + RETRY_FIRST
+        use.retry_at = now + self._retry
 
     def listed(
         self, named: Mapping[Key, Pod], pods: Collection[Pod], *, asked_at: float, now: float, is_complete: bool

@@ -21,6 +21,7 @@ class Pace:
         look: Between two lists while something is owed and nothing says that a look is due.
         settling: Until a kubelet is assumed to know all its pods, if nothing says so (docs/explanation/decisions.md).
         between: Between two rounds of questions: the kubelet answers some and throttles more (contract section 10).
+        retry: From a release that failed to the next try; doubled after each that fails (`RETRY_MOST`, `SCRUB_MOST`).
         absent: At most between two looks for a socket that is not there; the first is a second: a kubelet may restart.
         after_connect: From the first list of a generation to the first comparison with what the kubelet believes.
         period: Between two comparisons while all is well.
@@ -36,6 +37,7 @@ class Pace:
     look: float = 60.0
     settling: float = 600.0
     between: float = 1.0
+    retry: float = 5.0
     absent: float = 60.0
     after_connect: float = 5.0
     period: float = 60.0

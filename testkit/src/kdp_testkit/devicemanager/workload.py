@@ -176,11 +176,11 @@ class Workload:
             if bound.admitted_in == self._lives
         ]
 
-    def find(self, pod: Pod | str) -> Pod:
+    def find(self, pod: Pod | AdmittedPod | str) -> Pod:
         """Return the pod, or the pod with this uid; raises `ScenarioError`."""
         return self._find(pod).pod
 
-    def forget(self, pod: Pod | str) -> None:
+    def forget(self, pod: Pod | AdmittedPod | str) -> None:
         """Remove a pod from the node."""
         bound = self._find(pod)
         del self._bound[bound.pod.uid]
@@ -189,7 +189,8 @@ class Workload:
             life.pods_api.removed(bound.pod)
         self._log.add(events.PodDeleted(pod=bound.pod.name))
 
-    def _find(self, pod: Pod | str) -> _Bound:
+    def _find(self, pod: Pod | AdmittedPod | str) -> _Bound:
+        pod = pod.pod if isinstance(pod, AdmittedPod) else pod
         uid = pod if isinstance(pod, str) else pod.uid
         try:
             return self._bound[uid]
@@ -277,7 +278,9 @@ class Workload:
         self.hear_from_api_server(life)
         return outcome
 
-    async def start_container(self, life: KubeletProcess, pod: Pod | str, container: str) -> AdmittedContainer:
+    async def start_container(
+        self, life: KubeletProcess, pod: Pod | AdmittedPod | str, container: str
+    ) -> AdmittedContainer:
         """Start a container (again); see `SimulatedKubelet.start_container`."""
         bound = self._find(pod)
         if bound.admitted_in != self._lives:
