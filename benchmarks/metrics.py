@@ -79,7 +79,7 @@ def scrape(own: Path) -> str:
 
 
 def _until_all_are_held(own: Path) -> None:
-    wanted = f'kdp_allocated_devices{{resource="{RESOURCE}"}} {DEVICES:.1f}'
+    wanted = f'kdp_allocated_devices{{resource_name="{RESOURCE}"}} {DEVICES:.1f}'
     until = time.monotonic() + 120
     while wanted not in scrape(own):
         if time.monotonic() > until:

@@ -52,7 +52,8 @@ SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 OF: Final = 'job=~"$job",instance=~"$instance"'
 """Matches a target."""
 
-OF_RESOURCE: Final = f'{OF},resource=~"$resource"'
+OF_RESOURCE: Final = f'{OF},resource_name=~"$resource_name",driver_name=~"$driver_name"'
+"""Matches a resource of a device plugin, which has no driver's name, or a driver, which has no resource's."""
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -135,27 +136,43 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
         (
             Panel(
                 "Devices by health",
-                (Query(f"sum by (resource, health) (kdp_devices{{{OF_RESOURCE}}})", "{{resource}} {{health}}"),),
+                (
+                    Query(
+                        f"sum by (resource_name, driver_name, health) (kdp_devices{{{OF_RESOURCE}}})",
+                        "{{resource_name}}{{driver_name}} {{health}}",
+                    ),
+                ),
             ),
             Panel(
                 "Devices in use",
                 (
-                    Query(f"sum by (resource) (kdp_allocated_devices{{{OF_RESOURCE}}})", "{{resource}} in use"),
-                    Query(f'sum by (resource) (kdp_devices{{{OF_RESOURCE},health="healthy"}})', "{{resource}} healthy"),
+                    Query(
+                        f"sum by (resource_name) (kdp_allocated_devices{{{OF_RESOURCE}}})",
+                        "{{resource_name}} in use",
+                    ),
+                    Query(
+                        f'sum by (resource_name, driver_name) (kdp_devices{{{OF_RESOURCE},health="healthy"}})',
+                        "{{resource_name}}{{driver_name}} healthy",
+                    ),
                 ),
                 text="The kubelet is asked each minute.",
             ),
             Panel(
                 "Faults by kind",
-                (Query(f"sum by (resource, kind) (kdp_device_faults{{{OF_RESOURCE}}})", "{{resource}} {{kind}}"),),
+                (
+                    Query(
+                        f"sum by (resource_name, driver_name, kind) (kdp_device_faults{{{OF_RESOURCE}}})",
+                        "{{resource_name}}{{driver_name}} {{kind}}",
+                    ),
+                ),
                 text="A device with two kinds of faults counts twice.",
             ),
             Panel(
                 "Changes of state since the start",
                 (
                     Query(
-                        f"sum by (resource, to) (kdp_device_transitions_total{{{OF_RESOURCE}}})",
-                        "{{resource}} to {{to}}",
+                        f"sum by (resource_name, driver_name, to) (kdp_device_transitions_total{{{OF_RESOURCE}}})",
+                        "{{resource_name}}{{driver_name}} to {{to}}",
                     ),
                 ),
             ),
@@ -173,7 +190,12 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             ),
             Panel(
                 "Given back, not yet released",
-                (Query(f"sum by (resource) (kdp_release_pending{{{OF_RESOURCE}}})", "{{resource}}"),),
+                (
+                    Query(
+                        f"sum by (resource_name) (kdp_release_pending{{{OF_RESOURCE}}})",
+                        "{{resource_name}}",
+                    ),
+                ),
                 text="Allocations that pods gave back and whose released() has not succeeded yet.",
             ),
         ),
@@ -183,14 +205,19 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
         (
             Panel(
                 "Registered",
-                (Query(f"min by (instance, resource) (kdp_registered{{{OF_RESOURCE}}})", "{{instance}} {{resource}}"),),
+                (
+                    Query(
+                        f"min by (instance, resource_name, driver_name) (kdp_registered{{{OF_RESOURCE}}})",
+                        "{{instance}} {{resource_name}}{{driver_name}}",
+                    ),
+                ),
             ),
             Panel(
                 "Why not ready",
                 (
                     Query(
-                        f"sum by (instance, resource, cause) (kdp_not_ready{{{OF_RESOURCE}}})",
-                        "{{instance}} {{resource}} {{cause}}",
+                        f"sum by (instance, resource_name, driver_name, cause) (kdp_not_ready{{{OF_RESOURCE}}})",
+                        "{{instance}} {{resource_name}}{{driver_name}} {{cause}}",
                     ),
                 ),
             ),
@@ -198,8 +225,8 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "Registrations and restarts since the start",
                 (
                     Query(
-                        f"sum by (resource, result) (kdp_registrations_total{{{OF_RESOURCE}}})",
-                        "{{resource}} {{result}}",
+                        f"sum by (resource_name, result) (kdp_registrations_total{{{OF_RESOURCE}}})",
+                        "{{resource_name}} {{result}}",
                     ),
                     Query(
                         f"sum by (instance) (kdp_kubelet_restarts_total{{{OF}}})",
@@ -211,8 +238,8 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "Calls in a second",
                 (
                     Query(
-                        f"sum by (method, code) ({rate('kdp_calls_total', OF_RESOURCE)})",
-                        "{{method}} {{code}}",
+                        f"sum by (operation, result) ({rate('kdp_operations_total', OF_RESOURCE)})",
+                        "{{operation}} {{result}}",
                     ),
                 ),
                 "reqps",
@@ -221,14 +248,14 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "Calls that failed since the start",
                 (
                     Query(
-                        f'sum by (instance, method, code) (kdp_calls_total{{{OF_RESOURCE},code!="OK"}})',
-                        "{{instance}} {{method}} {{code}}",
+                        f'sum by (instance, operation, result) (kdp_operations_total{{{OF_RESOURCE},result!="ok"}})',
+                        "{{instance}} {{operation}} {{result}}",
                     ),
                 ),
             ),
             Panel(
                 "Time to answer a call",
-                quantiles("kdp_call_duration_seconds", OF_RESOURCE, "le, method", "{{method}}"),
+                quantiles("kdp_operation_duration_seconds", OF_RESOURCE, "le, operation", "{{operation}}"),
                 "s",
             ),
             Panel("Time to register", quantiles("kdp_registration_duration_seconds", OF, "le", ""), "s"),
@@ -236,15 +263,20 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "Lists sent",
                 (
                     Query(
-                        f"sum by (resource) ({rate('kdp_list_updates_total', OF_RESOURCE)})",
-                        "{{resource}}",
+                        f"sum by (resource_name) ({rate('kdp_list_updates_total', OF_RESOURCE)})",
+                        "{{resource_name}}",
                     ),
                 ),
                 "ops",
             ),
             Panel(
                 "Size of the list",
-                (Query(f"max by (resource) (kdp_list_bytes{{{OF_RESOURCE}}})", "{{resource}}"),),
+                (
+                    Query(
+                        f"max by (resource_name) (kdp_list_bytes{{{OF_RESOURCE}}})",
+                        "{{resource_name}}",
+                    ),
+                ),
                 "bytes",
                 text="A kubelet takes 4 MiB.",
             ),
@@ -252,8 +284,8 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "Time since the last list",
                 (
                     Query(
-                        f"time() - max by (resource) (kdp_list_last_sent_timestamp_seconds{{{OF_RESOURCE}}})",
-                        "{{resource}}",
+                        f"time() - max by (resource_name) (kdp_list_last_sent_timestamp_seconds{{{OF_RESOURCE}}})",
+                        "{{resource_name}}",
                     ),
                 ),
                 "s",
@@ -262,12 +294,16 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "What the kubelet has that was not sent",
                 (
                     Query(
-                        f"max by (instance, resource) (kdp_kubelet_disagrees{{{OF_RESOURCE}}})",
-                        "{{instance}} {{resource}} disagrees",
+                        f"max by (instance, resource_name) (kdp_kubelet_disagrees{{{OF_RESOURCE}}})",
+                        "{{instance}} {{resource_name}} disagrees",
                     ),
                     Query(
-                        f"sum by (instance, resource) (kdp_foreign_devices{{{OF_RESOURCE}}})",
-                        "{{instance}} {{resource}} foreign devices",
+                        f"max by (instance, resource_name) (kdp_contested{{{OF_RESOURCE}}})",
+                        "{{instance}} {{resource_name}} contested",
+                    ),
+                    Query(
+                        f"sum by (instance, resource_name) (kdp_foreign_devices{{{OF_RESOURCE}}})",
+                        "{{instance}} {{resource_name}} foreign devices",
                     ),
                 ),
                 width=24,
@@ -299,15 +335,33 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
         "DRA",
         (
             Panel(
-                "Prepared claims", (Query(f"sum by (resource) (kdp_prepared_claims{{{OF_RESOURCE}}})", "{{resource}}"),)
+                "Prepared claims",
+                (
+                    Query(
+                        f"sum by (driver_name) (kdp_claims_prepared{{{OF_RESOURCE}}})",
+                        "{{driver_name}}",
+                    ),
+                ),
             ),
-            Panel("Slices", (Query(f"sum by (resource) (kdp_resource_slices{{{OF_RESOURCE}}})", "{{resource}}"),)),
+            Panel(
+                "What is published",
+                (
+                    Query(
+                        f"sum by (driver_name) (kdp_published_devices{{{OF_RESOURCE}}})",
+                        "{{driver_name}} devices",
+                    ),
+                    Query(
+                        f"sum by (driver_name) (kdp_resource_slices{{{OF_RESOURCE}}})",
+                        "{{driver_name}} slices",
+                    ),
+                ),
+            ),
             Panel(
                 "Time that the slices are behind",
                 (
                     Query(
-                        f"max by (instance, resource) (kdp_publication_age_seconds{{{OF_RESOURCE}}})",
-                        "{{instance}} {{resource}}",
+                        f"max by (instance, driver_name) (kdp_publication_age_seconds{{{OF_RESOURCE}}})",
+                        "{{instance}} {{driver_name}}",
                     ),
                 ),
                 "s",
@@ -316,8 +370,8 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "Requests to the API server in a second",
                 (
                     Query(
-                        f"sum by (verb, object, code) ({rate('kdp_api_requests_total', OF)})",
-                        "{{verb}} {{object}} {{code}}",
+                        f"sum by (method, code) ({rate('rest_client_requests_total', OF)})",
+                        "{{method}} {{code}}",
                     ),
                 ),
                 "reqps",
@@ -401,7 +455,8 @@ def dashboard() -> str:
         .with_variable(DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
         .with_variable(variable("job", "label_values(kdp_build_info, job)"))
         .with_variable(variable("instance", 'label_values(kdp_build_info{job=~"$job"}, instance)'))
-        .with_variable(variable("resource", f"label_values(kdp_devices{{{OF}}}, resource)"))
+        .with_variable(variable("resource_name", f"label_values(kdp_devices{{{OF}}}, resource_name)"))
+        .with_variable(variable("driver_name", f"label_values(kdp_devices{{{OF}}}, driver_name)"))
     )
     for title, panels in ROWS:
         built = built.with_row(Row(title))

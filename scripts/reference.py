@@ -38,7 +38,7 @@ from kdp.daemon.settings import SETTINGS
 from kdp.doctor.catalogue import GROUPS
 from kdp.doctor.outside.catalogue import GROUPS as FROM_OUTSIDE
 from kdp.doctor.outside.catalogue import RIGHTS
-from kdp.operations.series import LABELS, SERIES
+from kdp.operations.series import LABELS, SERIES, Series
 from kdp_testkit.conformance import CHECKS
 
 if TYPE_CHECKING:
@@ -452,9 +452,7 @@ MODES = {
 def metrics() -> str:
     """Return the page of the metrics."""
     rows = "".join(
-        f"| `{each.name}` | {each.kind} | {', '.join(f'`{name}`' for name in each.labels) or 'none'} "
-        f"| {MODES[each.modes]} | {each.help} |\n"
-        for each in SERIES
+        f"| `{each.name}` | {each.kind} | {_labels_of(each)} | {MODES[each.modes]} | {each.help} |\n" for each in SERIES
     )
     labels = "".join(f"| `{name}` | {values} |\n" for name, values in LABELS.items())
     bounds = ", ".join(f"{bound:g}" for bound in BUCKETS)
@@ -468,7 +466,8 @@ def metrics() -> str:
         "The series `process_*` of prometheus-client are there as well. "
         f"Histograms have the buckets {bounds}, and +Inf, in seconds.\n\n"
         "A backend adds series with its class attribute `measurements`: gauges `kdp_<name>_<unit>` and counters "
-        "`kdp_<name>_<unit>_total`, with the labels `resource` and `device`. "
+        "`kdp_<name>_<unit>_total`, with the labels `resource_name` (`driver_name` in the DRA "
+        "modes) and `device`. "
         "With `--metrics pods` they have `namespace`, `pod`, and `container`, too. "
         "Those are empty if the device is free or shared.\n\n"
         f"## Labels\n\n| label | values |\n|---|---|\n{labels}\n"
@@ -478,11 +477,20 @@ def metrics() -> str:
     )
 
 
+def _labels_of(series: Series) -> str:
+    """Return the labels of a series, as its row has them."""
+    both = series.modes in ("all", "file")
+    names = series.labels_in("dra" if series.modes == "dra" else "device-plugin")
+    return ", ".join(f"`{name}`{' or `driver_name`' * (both and name == 'resource_name')}" for name in names) or "none"
+
+
 def _alerts() -> str:
     """Return the section of the alerts that come with kdp."""
     rows = ""
     for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]:
-        text = re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", rule["annotations"]["summary"])
+        both = "{{ $labels.resource_name }}{{ $labels.driver_name }}"
+        text = rule["annotations"]["summary"].replace(both, "{{ $resource_name }} or {{ $driver_name }}")
+        text = re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", text)
         rows += f"| `{rule['alert']}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {text} |\n"
     return (
         "## Alerts\n\n"

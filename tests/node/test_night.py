@@ -283,10 +283,11 @@ ALARMS: Final = (
     r"kdp_device_faults{.*} [1-9].*",
     r"kdp_hooks_hanging [1-9].*",
     r"kdp_hook_failures_total{.*} [1-9].*",
-    r'kdp_calls_total{code="(?!OK).*} [1-9].*',
+    r'kdp_operations_total{.*result="(?!ok).*} [1-9].*',
     r"kdp_config_rejected 1\.0",
     r"kdp_directory_writable{.*} 0\.0",
     r"kdp_foreign_devices{.*} [1-9].*",
+    r"kdp_contested{.*} 1.*",
     r"kdp_kubelet_disagrees{.*} 1\.0",
 )
 """Series that say that something is wrong."""

@@ -185,7 +185,7 @@ async def busy(scene: Scene) -> None:
     for number in (1, 2):
         with suppress(AdmissionError):
             await scene.kubelet.admit(Pod.asking({RESOURCE: 1}, name=f"refused-{number}"))
-        await scene.shows("kdp_calls_total", f"== {number}", 'method="Allocate"', 'code!="OK"')
+        await scene.shows("kdp_operations_total", f"== {number}", 'operation="Allocate"', 'result!="ok"')
     await scene.kubelet.restart()
     await scene.shows("kdp_kubelet_restarts_total", "> 0")
     await scene.shows("kdp_registrations_total", "> 1", 'result="accepted"')
@@ -261,7 +261,8 @@ async def rivalled(scene: Scene) -> None:
     await bare.register(scene.kubelet.paths.kubelet_socket)
     await scene.shows("kdp_kubelet_disagrees", "== 1")
     await scene.shows("kdp_foreign_devices", "== 1")
-    await scene.raises("KdpForeignDevices")
+    await scene.shows("kdp_contested", "== 1")
+    await scene.raises("KdpResourceContested")
     await scene.raises("KdpKubeletDisagrees")
     await bare.stop()
 
@@ -332,15 +333,15 @@ async def driving(folder: Path) -> AsyncIterator[Driver]:
 
 async def claimed(driver: Driver, prometheus: Prometheus) -> None:
     """Prepare a claim, ask for one that is none, and take the API server away when the devices change."""
-    await prometheus.until(f'kdp_publication_age_seconds{{resource="{DRIVER}"}} == 0', PATIENCE)
-    await prometheus.until(f'kdp_registered{{resource="{DRIVER}"}} == 1', PATIENCE)
+    await prometheus.until(f'kdp_publication_age_seconds{{driver_name="{DRIVER}"}} == 0', PATIENCE)
+    await prometheus.until(f'kdp_registered{{driver_name="{DRIVER}"}} == 1', PATIENCE)
     made = await driver.server.ask("POST", CLAIMS, claim("c"))
     made["status"] = {"allocation": allocation([result(DRIVER, "gpu-0")])}
     await driver.server.ask("PUT", f"{CLAIMS}/c/status", made)
     await _prepare(driver, made["metadata"]["uid"])
-    await prometheus.until("kdp_prepared_claims == 1")
+    await prometheus.until("kdp_claims_prepared == 1")
     await _prepare(driver, "another-uid")
-    await prometheus.until('kdp_calls_total{method="NodePrepareResources",code!="OK"} > 0')
+    await prometheus.until('kdp_operations_total{operation="NodePrepareResources",result!="ok"} > 0')
     driver.server.faults.is_away = True
     (driver.plugin.folder / "ill").mkdir()
     (driver.plugin.folder / "ill/gpu-1").touch()

@@ -1,4 +1,4 @@
-"""`AnswerChecks`: counts requests to the API server, and turns an answer of another shape into an `OddAnswerError`.
+"""`AnswerChecks`: turns an answer of another shape into an `OddAnswerError`.
 
 One ERROR line says when the answers to a kind of request become odd, and one when they are right again.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar, final
 
-from ..concurrency.counts import Tally
 from . import shapes
 from .api import ApiError, Object, OddAnswerError
 
@@ -22,15 +21,9 @@ _T = TypeVar("_T")
 
 @final
 class AnswerChecks:
-    """The checks of one connection. ``what`` names a request as in errors: verb, kind of object, and its name.
-
-    Attributes:
-        requests: Requests by verb, kind of object, and how they ended: ``ok``, the HTTP status of the error, ``odd`` or
-            ``unanswered``.
-    """
+    """The checks of one connection. ``what`` names a request as in errors: verb, kind of object, and its name."""
 
     def __init__(self) -> None:
-        self.requests = Tally()
         self._odd: set[str] = set()
 
     async def object(self, what: str, call: Awaitable[Object], shape: object) -> Object:
@@ -52,26 +45,16 @@ class AnswerChecks:
         except ApiError as error:
             self.failed(what, error)
             raise
-        self.count(what)
         self.right(what)
         return found
 
     def failed(self, what: str, error: ApiError) -> None:
-        """Count a request that failed; say it if the answer was odd."""
-        self.count(what, error)
+        """Say it if the answer was odd."""
         if isinstance(error, OddAnswerError):
             kind = " ".join(what.split()[:2])
             if kind not in self._odd:
                 self._odd.add(kind)
                 logger.error("%s", error)
-
-    def count(self, what: str, error: ApiError | None = None) -> None:
-        """Count a request."""
-        verb, kind, *_ = what.split()
-        code = "ok"
-        if error is not None:
-            code = "odd" if isinstance(error, OddAnswerError) else str(error.status or "unanswered")
-        self.requests.add(verb, kind, code)
 
     def right(self, what: str) -> None:
         """Say that the answers to this kind of request are right again, if they were odd."""

@@ -83,6 +83,11 @@ class WatchEvent:
 class ClusterApi(Protocol):
     """The API server as a driver sees it. asyncio only; safe to use from several tasks."""
 
+    @property
+    def requests(self) -> Mapping[tuple[str, ...], int]:
+        """How many requests were made, by HTTP status, host, and HTTP method; ``<error>``: without an answer."""
+        ...
+
     async def version(self) -> str:
         """Return the server's version, as ``v1.37.1``.
 

@@ -25,23 +25,18 @@ def checked(api: ClusterApi) -> ClusterApi:
     return api if isinstance(api, CheckedApi) else CheckedApi(api)
 
 
-def requests_of(api: ClusterApi) -> Mapping[tuple[str, ...], int]:
-    """Return the counts of an API that is checked; see `CheckedApi.requests`."""
-    return api.requests.counts if isinstance(api, CheckedApi) else {}
-
-
 @final
 class CheckedApi:
-    """Asks another `ClusterApi`, and checks what it answers. The methods are those of `ClusterApi`.
-
-    Attributes:
-        requests: See `AnswerChecks`.
-    """
+    """Asks another `ClusterApi`, and checks what it answers. The methods are those of `ClusterApi`."""
 
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
         self._checks = AnswerChecks()
-        self.requests = self._checks.requests
+
+    @property
+    def requests(self) -> Mapping[tuple[str, ...], int]:
+        """See `ClusterApi.requests`."""
+        return self._api.requests
 
     async def version(self) -> str:
         """Return the server's version."""
@@ -86,7 +81,6 @@ class CheckedApi:
         except ApiError as error:
             self._checks.failed(what, error)
             raise
-        self._checks.count(what)
 
     async def create_slice(self, item: Mapping[str, Any]) -> Object:
         """Create a slice."""

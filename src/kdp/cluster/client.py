@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast, final
 
 import anyio
+from typing_extensions import override
 
+from ..concurrency.counts import Tally
 from ..errors import ConfigurationError
 from .answers import check_deleted, cut, event_of, field_of, object_of, refused
 from .api import ApiError, OddAnswerError, Slices, WatchEvent
@@ -126,12 +128,14 @@ class KubeApi:
             raise ConfigurationError(f"the API server cannot be used as {where} says: {_words(error)}") from error
         self.server = config.cluster.server.rstrip("/")
         self._files = _Certificates(context, config, user)
+        self._requests = Tally()
         self._client = httpx2.AsyncClient(
             base_url=self.server,
             auth=auth,
             headers={"Accept": "application/json", "User-Agent": "kdp"},
             timeout=httpx2.Timeout(deadline),
-            transport=httpx2.AsyncHTTPTransport(
+            transport=_CountedTransport(
+                self._requests,
                 verify=context,
                 limits=httpx2.Limits(max_connections=32, max_keepalive_connections=8, keepalive_expiry=30.0),
                 socket_options=_KEEPALIVE,
@@ -143,6 +147,11 @@ class KubeApi:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
+
+    @property
+    def requests(self) -> Mapping[tuple[str, ...], int]:
+        """How many requests were made, by HTTP status, host, and HTTP method; ``<error>``: without an answer."""
+        return self._requests.counts
 
     # -- what a driver asks --------------------------------------------------------------------------------------------
 
@@ -382,6 +391,25 @@ class KubeApi:
         else:
             problem = _words(_cause(error, OSError) or error)
         return ApiError(f"{what}: the API server {self.server} was not reached: {problem}")
+
+
+@final
+class _CountedTransport(httpx2.AsyncHTTPTransport):
+    """Counts requests with the labels of client-go's ``rest_client_requests_total``."""
+
+    def __init__(self, requests: Tally, **options: Any) -> None:
+        super().__init__(**options)
+        self._requests = requests
+
+    @override
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        code = "<error>"
+        try:
+            response = await super().handle_async_request(request)
+            code = str(response.status_code)
+            return response
+        finally:
+            self._requests.add(code, request.url.netloc.decode(), request.method)
 
 
 @final

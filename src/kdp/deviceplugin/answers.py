@@ -37,6 +37,13 @@ def code_of(error: KdpError) -> grpc.StatusCode:
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), _Code.INVALID_ARGUMENT)
 
 
+def result_of(code: grpc.StatusCode) -> str:
+    """Return how a call with this status code is counted; one of `kdp.kubelet.calls.RESULTS`."""
+    if code is _Code.OK:
+        return "ok"
+    return "failed" if code in (_Code.CANCELLED, _Code.INTERNAL, _Code.DEADLINE_EXCEEDED) else "refused"
+
+
 def preferred_ids(ids: Any) -> tuple[str, ...] | None:
     """Return what ``prefer`` returned; None: it has no opinion.
 

@@ -44,7 +44,7 @@ class PluginCounts(CallCounts):
 
     Attributes:
         registrations: By resource and result, which is one of `RESULTS`.
-        registering: Seconds from Register to the stream that proves it.
+        registering: Seconds from Register to the stream that proves it, by resource.
         updates: Lists that were sent, by resource.
         lists: The last list of each resource.
     """
@@ -75,7 +75,7 @@ class PluginCounts(CallCounts):
         if before is after or not waited:
             return
         if after is State.CONNECTED and (began := self._began.pop(name, None)) is not None:
-            self.registering.add(seconds=time.monotonic() - began)
+            self.registering.add(name, seconds=time.monotonic() - began)
         if before is State.REGISTERING and after in (State.AWAITING_STREAM, State.CONNECTED):
             self.registrations.add(name, "accepted")  # a stream proves it also where it comes before the answer
         elif isinstance(event, RegisterFailed):

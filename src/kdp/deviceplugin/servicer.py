@@ -25,7 +25,7 @@ from ..supervision.given import Given
 from ..supervision.health import is_of_scrub
 from ..supervision.hooks import check_state
 from . import wire
-from .answers import code_of, preference_fault, preferred_ids
+from .answers import code_of, preference_fault, preferred_ids, result_of
 from .inventory import Cursor, Inventory, Snapshot
 from .session import Answer, Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
 
@@ -250,7 +250,7 @@ class Servicer:
             code = _Code.INTERNAL
             return await _abort(context, code, sentence(error))
         finally:
-            self._counts.called(method, self._resource, code.name, time.monotonic() - began)
+            self._counts.called(method, self._resource, result_of(code), time.monotonic() - began)
 
     async def _list_and_watch(self, _: None, context: _Context) -> None:
         self._post(StreamOpened(self._generation))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, final
 import anyio
 from typing_extensions import override
 
-from ..cluster.checked import checked, requests_of
+from ..cluster.checked import checked
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
 from ..supervision.service import Service
@@ -103,8 +103,8 @@ class PoolController(Service):
 
     @property
     def requests(self) -> Mapping[tuple[str, ...], int]:
-        """Requests to the API server; see `kdp.cluster.checked.CheckedApi`."""
-        return requests_of(self._api)
+        """Requests to the API server; see `kdp.cluster.api.ClusterApi`."""
+        return self._api.requests
 
     @override
     def _begin(self) -> None:

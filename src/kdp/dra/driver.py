@@ -9,7 +9,6 @@ import anyio
 import attrs
 from typing_extensions import override
 
-from ..cluster.checked import requests_of
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
 from ..model.backend import tell_mode
@@ -98,8 +97,8 @@ class DraDriver(Service):
 
     @property
     def requests(self) -> Mapping[tuple[str, ...], int]:
-        """Requests to the API server; see `kdp.cluster.checked.CheckedApi`."""
-        return requests_of(self._api)
+        """Requests to the API server; see `kdp.cluster.api.ClusterApi`."""
+        return self._api.requests
 
     @override
     def _begin(self) -> None:

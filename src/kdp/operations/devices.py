@@ -7,6 +7,8 @@ does without prometheus-client, which makes an object of each value.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 import attrs
@@ -19,6 +21,7 @@ if TYPE_CHECKING:  # no annotation of these classes is looked at
 
     from ..kubelet.podresources import Holder  # noqa: TC004
     from ..supervision.measuring import Measured  # noqa: TC004
+    from .reading import Reading
     from .series import Series  # noqa: TC004
 
 MOST_DEVICES: Final = 1024
@@ -33,6 +36,8 @@ NOBODY: Final = ("", "", "")
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 Pod = tuple[str, str, str]
+
+_Write = Callable[[str, str, Pod | None], str]
 
 
 @final
@@ -65,20 +70,15 @@ class MeasuredDevices:
     resources: Mapping[str, str]
 
 
-def text_of_devices(measured: Iterable[MeasuredDevices], held: Iterable[Held], *, names_pods: bool) -> str:
-    """Return the lines of all series of devices.
-
-    Args:
-        measured: What was measured.
-        held: Who holds what.
-        names_pods: Whether each device is named with the pod that holds it.
-    """
+def text_of_devices(reading: Reading) -> str:
+    """Return the lines of all series of devices."""
+    write = functools.partial(_labels, series.ALLOCATION.labels_in(reading.mode)[0])
     pods: dict[str, Pod] = {}
     samples: dict[Series, dict[str, float]] = {}
-    if names_pods:
-        _add_holders(samples.setdefault(series.ALLOCATION, {}), held, pods)
-    for each in measured:
-        _add_measured(samples, each, pods if names_pods else None)
+    if reading.names_pods:
+        _add_holders(samples.setdefault(series.ALLOCATION, {}), reading.held, pods, write)
+    for each in reading.measured:
+        _add_measured(samples, each, pods if reading.names_pods else None, write)
     lines: list[str] = []
     for of, found in samples.items():
         if found:
@@ -88,7 +88,7 @@ def text_of_devices(measured: Iterable[MeasuredDevices], held: Iterable[Held], *
     return "\n".join((*lines, ""))
 
 
-def _add_holders(found: dict[str, float], held: Iterable[Held], pods: dict[str, Pod]) -> None:
+def _add_holders(found: dict[str, float], held: Iterable[Held], pods: dict[str, Pod], write: _Write) -> None:
     """Add the pods of devices, and say in ``pods`` whose each device is."""
     for each in held:
         resource = _shown(each.resource)
@@ -96,29 +96,29 @@ def _add_holders(found: dict[str, float], held: Iterable[Held], pods: dict[str, 
             if len(pods) >= MOST_DEVICES:
                 return
             pods[device_id] = pod = (_shown(holder.container), _shown(holder.namespace), _shown(holder.pod))
-            found[_labels(_shown(device_id), resource, pod)] = 1.0
+            found[write(_shown(device_id), resource, pod)] = 1.0
 
 
 def _add_measured(
-    samples: dict[Series, dict[str, float]], measured: MeasuredDevices, pods: Mapping[str, Pod] | None
+    samples: dict[Series, dict[str, float]], measured: MeasuredDevices, pods: Mapping[str, Pod] | None, write: _Write
 ) -> None:
     """Add what was measured; of two devices that are shown alike, the larger value."""
     columns = {name: samples.setdefault(of, {}) for name, of in measured.of.items() if of is not None}
     resources = {name: _shown(label) for name, label in measured.resources.items()}
     for device_id, each in measured.values.items():
         pod = None if pods is None else pods.get(device_id, NOBODY)
-        labels = _labels(_shown(device_id), resources[each.resource], pod)
+        labels = write(_shown(device_id), resources[each.resource], pod)
         for name, value in each.values.items():
             if (column := columns.get(name)) is not None:
                 column[labels] = value if labels not in column else max(value, column[labels])
 
 
-def _labels(device: str, resource: str, pod: Pod | None) -> str:
-    """Return labels as Prometheus's text format has them, in the alphabet's order."""
+def _labels(subject: str, device: str, resource: str, pod: Pod | None) -> str:
+    """Return labels as Prometheus's text format has them; ``subject`` is the label of the resource."""
     if pod is None:
-        return f'{{device="{device}",resource="{resource}"}}'
+        return f'{{device="{device}",{subject}="{resource}"}}'
     container, namespace, name = pod
-    return f'{{container="{container}",device="{device}",namespace="{namespace}",pod="{name}",resource="{resource}"}}'
+    return f'{{container="{container}",device="{device}",namespace="{namespace}",pod="{name}",{subject}="{resource}"}}'
 
 
 def _shown(text: str) -> str:

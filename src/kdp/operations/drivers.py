@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from . import series
 from .measurements import read_measurements
-from .reading import expect_calls, read_calls, read_causes, read_part, read_transitions
+from .reading import expect_operations, read_causes, read_operations, read_part, read_transitions
 
 if TYPE_CHECKING:
     from ..dra.controller import PoolController
@@ -29,7 +29,7 @@ class DriversReader:
 
     def read(self, reading: Reading, names: Vocabulary, service: DraDriver | PoolController | None) -> None:
         """Add what there is to say now."""
-        read_calls(reading, names, self._counts)
+        read_operations(reading, names, self._counts)
         if service is None:
             return
         now, status = time.monotonic(), service.status()
@@ -42,12 +42,13 @@ class DriversReader:
                 reading.add(series.WRITABLE, 0, directory)
             if driver.serves:
                 reading.add(series.REGISTERED, driver.is_registered, label)
-                expect_calls(reading, label, ("NodePrepareResources", "NodeUnprepareResources"))
-                reading.add(series.PREPARED_CLAIMS, len(driver.claims or ()), label)
+                expect_operations(reading, label, ("NodePrepareResources", "NodeUnprepareResources"))
+                reading.add(series.CLAIMS_PREPARED, len(driver.claims or ()), label)
                 causes["registration"] = not driver.is_registered
             if driver.publishes:
                 publication = driver.publication
                 behind = publication.behind_since
+                reading.add(series.PUBLISHED, publication.devices, label)
                 reading.add(series.SLICES, publication.slices, label)
                 reading.add(series.PUBLICATION_AGE, 0 if behind is None else now - behind, label)
                 causes["publication"] = publication.generation == 0

@@ -49,7 +49,7 @@ def _series(measurement: Measurement, names: Vocabulary, *, has_pods: bool) -> S
         is_taken = name.removesuffix("_total") in _OWN
         if is_taken:
             logger.warning("measurement %r: kdp itself has a series %s; name it otherwise", measurement.name, name)
-        labels = ("resource", "device", *(POD if has_pods else ()))
+        labels = ("resource_name", "device", *(POD if has_pods else ()))
         text = printable(measurement.help, LONGEST_HELP)
         names.measurements[name] = None if is_taken else Series(name, measurement.kind, text, labels, "max")
     return names.measurements[name]

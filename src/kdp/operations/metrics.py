@@ -81,16 +81,16 @@ class Metrics:
         self._directories = directories
         self._configuration = configuration
         self._names = Vocabulary()
-        self._last = Reading()
+        self._last = Reading(mode)
         self._rendered: tuple[Reading | None, str] | None = None
         self._registry = CollectorRegistry()
-        self._collector = _Collector()
+        self._collector = _Collector(self._last)
         self._registry.register(self._collector)
         ProcessCollector(registry=self._registry)
 
     def read(self) -> Reading:
         """Return what there is to say now. Called in the event loop that owns the numbers."""
-        reading = Reading()
+        reading = Reading(self._build[1])
         reading.add(series.BUILD, 1, *self._build)
         read_configuration(reading, self._configuration())
         for directory, is_writable in ({} if self._directories is None else self._directories.writable).items():
@@ -107,9 +107,7 @@ class Metrics:
             return self._rendered[1]  # many clients asked together
         self._last = reading or self._last
         self._collector.reading, self._collector.is_blocked = self._last, reading is None
-        text = generate_latest(self._registry).decode() + text_of_devices(
-            self._last.measured, self._last.held, names_pods=self._last.names_pods
-        )
+        text = generate_latest(self._registry).decode() + text_of_devices(self._last)
         self._rendered = reading, text
         return text
 
@@ -118,8 +116,8 @@ class Metrics:
 class _Collector(Collector):
     """Gives prometheus-client a reading."""
 
-    def __init__(self) -> None:
-        self.reading = Reading()
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
         self.is_blocked = False
 
     def describe(self) -> list[Metric]:
@@ -133,12 +131,12 @@ class _Collector(Collector):
         yield blocked
         for of in series.SERIES:
             if found := self.reading.values.get(of):
-                family = _FAMILIES[of.kind](of.name, of.help, labels=of.labels)
+                family = _FAMILIES[of.kind](of.name, of.help, labels=of.labels_in(self.reading.mode))
                 for labels, value in found.items():
                     family.add_metric(labels, value)
                 yield family
             elif spread := self.reading.durations.get(of):
-                histogram = HistogramMetricFamily(of.name, of.help, labels=of.labels)
+                histogram = HistogramMetricFamily(of.name, of.help, labels=of.labels_in(self.reading.mode))
                 for labels, each in spread.items():
                     histogram.add_metric(labels, _cumulated(each.buckets), each.total)
                 yield histogram

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from ..deviceplugin.counts import RESULTS as REGISTRATION_RESULTS
 from . import series
 from .devices import Held
 from .measurements import read_measurements
-from .reading import expect_calls, read_calls, read_causes, read_part, read_transitions
+from .reading import expect_operations, read_causes, read_operations, read_part, read_transitions
 
 if TYPE_CHECKING:
     from ..deviceplugin.counts import PluginCounts
@@ -61,7 +62,10 @@ class PluginsReader:
         self, reading: Reading, names: Vocabulary, manager: PluginManager, status: ResourceStatus
     ) -> str:
         label = read_part(reading, names, status.resource, status, vanished=status.vanished)
-        expect_calls(reading, label, ("Allocate",))
+        expect_operations(reading, label, ("Allocate", "GetPreferredAllocation", "PreStartContainer"))
+        for result in REGISTRATION_RESULTS:
+            reading.add(series.REGISTRATIONS, 0, label, result)
+        reading.add(series.LIST_UPDATES, 0, label)
         reading.add(series.REGISTERED, status.is_ready, label)
         causes = {cause: status.cause == cause for cause in CAUSES}
         causes["backend"] |= manager.problem_of(status.resource) is not None
@@ -70,6 +74,7 @@ class PluginsReader:
         if (view := manager.kubelet_view(status.resource)) is not None:
             reading.add(series.DISAGREES, view.disagrees, label)
             reading.add(series.FOREIGN, view.foreign, label)
+        reading.add(series.CONTESTED, status.rival is not None, label)
         sent = self._counts.lists.get(self._counts.resources.of(status.resource))
         if sent is not None:
             reading.add(series.LIST_BYTES, sent.size, label)
@@ -77,13 +82,13 @@ class PluginsReader:
         return label
 
     def _read_counts(self, reading: Reading, names: Vocabulary) -> None:
-        read_calls(reading, names, self._counts)
+        read_operations(reading, names, self._counts)
         for (resource, result), count in self._counts.registrations.counts.items():
             reading.add(series.REGISTRATIONS, count, names.resources.of(resource), result)
         for (resource,), count in self._counts.updates.counts.items():
             reading.add(series.LIST_UPDATES, count, names.resources.of(resource))
-        for took in self._counts.registering.counts.values():
-            reading.add_durations(series.REGISTRATION_SECONDS, took)
+        for (resource,), took in self._counts.registering.counts.items():
+            reading.add_durations(series.REGISTRATION_SECONDS, took, names.resources.of(resource))
 
     def _read_cluster(self, reading: Reading) -> None:
         if self._cluster is None:

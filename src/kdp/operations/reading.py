@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 
 from ..concurrency.counts import NO_DURATIONS, Distribution, Names
+from ..kubelet.calls import RESULTS
 from ..supervision.health import is_withheld
+from ..supervision.hooks import FAILURES
 from . import series
 
 if TYPE_CHECKING:
@@ -55,7 +57,11 @@ class Vocabulary:
 class Reading:
     """The values of one scrape.
 
+    Args:
+        mode: The process's, as ``dra``.
+
     Attributes:
+        mode: As given.
         values: By series and labels; of counters and gauges.
         durations: The same of histograms.
         names_pods: Whether each device is exported with the pod that holds it.
@@ -63,7 +69,8 @@ class Reading:
         held: The devices that pods hold.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
         self.values: dict[Series, dict[Labels, float]] = {}
         self.durations: dict[Series, dict[Labels, Distribution]] = {}
         self.names_pods = False
@@ -112,6 +119,8 @@ def read_backends(reading: Reading, names: Vocabulary, service: Service) -> None
         hanging += state.hanging
         for (hook,), took in state.counts.seconds.counts.items():
             reading.add_durations(series.HOOK_SECONDS, took, backend, hook)
+            for reason in FAILURES:
+                reading.add(series.HOOK_FAILURES, 0, backend, hook, reason)
         for (hook, reason), count in state.counts.failures.counts.items():
             reading.add(series.HOOK_FAILURES, count, backend, hook, reason)
         if supervisor.discovered_at is not None:
@@ -167,16 +176,17 @@ def read_causes(reading: Reading, label: str, causes: Mapping[str, bool]) -> Non
         reading.add(series.NOT_READY, is_one, label, cause)
 
 
-def expect_calls(reading: Reading, label: str, methods: Iterable[str]) -> None:
+def expect_operations(reading: Reading, label: str, operations: Iterable[str]) -> None:
     """Add that there was no call yet: Prometheus sees no increase in a counter that begins with 1."""
-    for method in methods:
-        reading.add(series.CALLS, 0, method, label, "OK")
-        reading.add_durations(series.CALL_SECONDS, NO_DURATIONS, method, label)
+    for operation in operations:
+        for result in RESULTS:
+            reading.add(series.OPERATIONS, 0, operation, label, result)
+        reading.add_durations(series.OPERATION_SECONDS, NO_DURATIONS, operation, label)
 
 
-def read_calls(reading: Reading, names: Vocabulary, counts: CallCounts) -> None:
+def read_operations(reading: Reading, names: Vocabulary, counts: CallCounts) -> None:
     """Add the kubelet's calls."""
-    for (method, resource, code), count in counts.calls.counts.items():
-        reading.add(series.CALLS, count, method, names.resources.of(resource), code)
-    for (method, resource), took in counts.seconds.counts.items():
-        reading.add_durations(series.CALL_SECONDS, took, method, names.resources.of(resource))
+    for (operation, resource, result), count in counts.calls.counts.items():
+        reading.add(series.OPERATIONS, count, operation, names.resources.of(resource), result)
+    for (operation, resource), took in counts.seconds.counts.items():
+        reading.add_durations(series.OPERATION_SECONDS, took, operation, names.resources.of(resource))

@@ -25,7 +25,7 @@ class Series:
         name: As Prometheus sees it; a counter's ends with ``_total``.
         kind: Its type.
         help: What it says, as a sentence.
-        labels: The names of its labels.
+        labels: The names of its labels; the DRA modes have ``driver_name`` for ``resource_name`` (`labels_in`).
         joins: What those have together that have the same labels, as all names beyond the limit.
         modes: In which modes it is there; ``pods``: with that choice of ``--metrics``, ``file``: with a configuration
             file.
@@ -38,23 +38,35 @@ class Series:
     joins: Literal["sum", "max", "min"] = "sum"
     modes: Literal["all", "device-plugin", "dra", "pods", "file"] = "all"
 
+    def labels_in(self, mode: str) -> tuple[str, ...]:
+        """Return the names of its labels in a mode, as ``dra``."""
+        return self.labels if mode == "device-plugin" else tuple(map(_of_driver, self.labels))
+
+
+def _of_driver(label: str) -> str:
+    return "driver_name" if label == "resource_name" else label
+
 
 LABELS: Final[Mapping[str, str]] = {
-    "resource": "The extended resource; in the DRA modes the driver. The first 64 names; `other` for further ones.",
+    "resource_name": "The extended resource, as in the kubelet's own series. The first 64 names; `other` for further "
+    "ones.",
+    "driver_name": "The DRA driver.",
     "health": "`healthy`, `unhealthy`: as the kubelet or the scheduler sees the device. `withheld`: unhealthy for the "
     "kubelet, because it is being scrubbed or its share is in use.",
     "kind": "What the backend calls the fault, the first 32 kinds; `other` for further ones. kdp's own: `discover`, "
     "`device_node`, `silence`, `quarantine`, `further`, `vanished`. `none`: the device has no fault.",
     "to": "`healthy`, `suspect`, `unhealthy`, `recovering`, `quarantined`.",
-    "result": "Of a registration: `accepted`, `refused`, `failed`, `no_stream`; the last one may follow `accepted`. Of "
-    "a change that kdp reports as an Event: `created`; `repeated`, if an Event with the same words counts one more; "
-    "`suppressed`, if another Event includes it or it has ended; `refused`; `unanswered`, to be tried again. Of an "
-    "eviction: `accepted`; `dry_run`, if it would be; `blocked` by a PodDisruptionBudget or the load; `failed`; "
-    "`gone`, if the pod is; `unknown`.",
-    "method": "`GetDevicePluginOptions`, `GetPreferredAllocation`, `Allocate`, `PreStartContainer`; in the DRA modes "
-    "`NodePrepareResources`, `NodeUnprepareResources`.",
-    "code": "Of a call, the gRPC status code, as `OK`; `CLAIM_FAILED` if a claim of it failed. Of a request to the API "
-    "server, the HTTP status of the error, `ok`, `odd`, or `unanswered`.",
+    "result": "Of an operation: `ok`; `refused`, if kdp or the backend said no; `failed`, if a hook raised or was "
+    "late, if a claim of the call failed, or if the kubelet hung up. Of a registration: `accepted`, `refused`, "
+    "`failed`, `no_stream`; the last one may follow `accepted`. Of a change that kdp reports as an Event: `created`; "
+    "`repeated`, if an Event with the same words counts one more; `suppressed`, if another Event includes it or it has "
+    "ended; `refused`; `unanswered`, to be tried again. Of an eviction: `accepted`; `dry_run`, if it would be; "
+    "`blocked` by a PodDisruptionBudget or the load; `failed`; `gone`, if the pod is; `unknown`.",
+    "operation": "The kubelet's call: `GetDevicePluginOptions`, `GetPreferredAllocation`, `Allocate`, "
+    "`PreStartContainer`; in the DRA modes `NodePrepareResources`, `NodeUnprepareResources`.",
+    "code": "The HTTP status of the answer; `<error>` if there was none.",
+    "host": "The API server's address.",
+    "method": "`GET`, also of a watch; `POST`, `PUT`, `PATCH`, `DELETE`.",
     "backend": "The backend's class. The first 16 names; `other` for further ones.",
     "hook": "The hook's method, as `discover`.",
     "reason": "`error`, `deadline`, `not_ready`, `refused`.",
@@ -62,8 +74,6 @@ LABELS: Final[Mapping[str, str]] = {
     "directory": "`plugins`: where the kubelet finds the plugin's socket. `cdi`, `state`: as the settings name them. "
     "`claims`: the driver's own below the kubelet's.",
     "hash": "The first 12 hexadecimal digits of the SHA-256 of the file's text, as `sha256sum` prints it.",
-    "verb": "`get`, `list`, `watch`, `create`, `update`, `delete`.",
-    "object": "The kind of object in the API server, as `resourceslices`.",
     "device": "The device's id; at most 1,024 devices.",
     "namespace": "The pod's namespace.",
     "pod": "The pod's name.",
@@ -97,28 +107,31 @@ WRITABLE = Series(
     ("directory",),
     "min",
 )
-DEVICES = Series("kdp_devices", "gauge", "Devices that are listed or published.", ("resource", "health"))
-FAULTS = Series("kdp_device_faults", "gauge", "Unhealthy devices that have this kind of fault.", ("resource", "kind"))
+DEVICES = Series("kdp_devices", "gauge", "Devices that are listed or published.", ("resource_name", "health"))
+FAULTS = Series(
+    "kdp_device_faults", "gauge", "Unhealthy devices that have this kind of fault.", ("resource_name", "kind")
+)
 TRANSITIONS = Series(
-    "kdp_device_transitions_total", "counter", "Changes of devices' states.", ("resource", "to", "kind")
+    "kdp_device_transitions_total", "counter", "Changes of devices' states.", ("resource_name", "to", "kind")
 )
 REGISTERED = Series(
-    "kdp_registered", "gauge", "1 if the kubelet holds a stream, or has registered the driver.", ("resource",)
+    "kdp_registered", "gauge", "1 if the kubelet holds a stream, or has registered the driver.", ("resource_name",)
 )
 NOT_READY = Series(
-    "kdp_not_ready", "gauge", "1 for each cause why the resource is not ready.", ("resource", "cause"), "max"
+    "kdp_not_ready", "gauge", "1 for each cause why the resource is not ready.", ("resource_name", "cause"), "max"
 )
 REGISTRATIONS = Series(
     "kdp_registrations_total",
     "counter",
     "Registrations with the kubelet.",
-    ("resource", "result"),
+    ("resource_name", "result"),
     modes="device-plugin",
 )
 REGISTRATION_SECONDS = Series(
     "kdp_registration_duration_seconds",
     "histogram",
     "Time from Register to the stream that proves it.",
+    ("resource_name",),
     modes="device-plugin",
 )
 KUBELET_RESTARTS = Series(
@@ -131,14 +144,14 @@ LIST_UPDATES = Series(
     "kdp_list_updates_total",
     "counter",
     "Device lists that were sent to the kubelet.",
-    ("resource",),
+    ("resource_name",),
     modes="device-plugin",
 )
 LIST_BYTES = Series(
     "kdp_list_bytes",
     "gauge",
     "Size of the device list that was sent last; a kubelet takes 4 MiB.",
-    ("resource",),
+    ("resource_name",),
     "max",
     "device-plugin",
 )
@@ -146,7 +159,7 @@ LIST_SENT = Series(
     "kdp_list_last_sent_timestamp_seconds",
     "gauge",
     "When a device list was sent last.",
-    ("resource",),
+    ("resource_name",),
     "max",
     "device-plugin",
 )
@@ -154,7 +167,15 @@ DISAGREES = Series(
     "kdp_kubelet_disagrees",
     "gauge",
     "1 if the kubelet's healthy devices are not those that kdp sent. kdp asks the kubelet each minute.",
-    ("resource",),
+    ("resource_name",),
+    "max",
+    "device-plugin",
+)
+CONTESTED = Series(
+    "kdp_contested",
+    "gauge",
+    "1 if another process serves the resource as well, as its socket or its devices in the kubelet show.",
+    ("resource_name",),
     "max",
     "device-plugin",
 )
@@ -162,12 +183,14 @@ FOREIGN = Series(
     "kdp_foreign_devices",
     "gauge",
     "Devices of the resource that the kubelet has of another plugin. It is asked each minute.",
-    ("resource",),
+    ("resource_name",),
     modes="device-plugin",
 )
-CALLS = Series("kdp_calls_total", "counter", "Calls of the kubelet.", ("method", "resource", "code"))
-CALL_SECONDS = Series(
-    "kdp_call_duration_seconds", "histogram", "Time until a call was answered.", ("method", "resource")
+OPERATIONS = Series(
+    "kdp_operations_total", "counter", "Calls of the kubelet.", ("operation", "resource_name", "result")
+)
+OPERATION_SECONDS = Series(
+    "kdp_operation_duration_seconds", "histogram", "Time until a call was answered.", ("operation", "resource_name")
 )
 HOOK_SECONDS = Series(
     "kdp_hook_duration_seconds", "histogram", "Time that a hook took, or until its deadline.", ("backend", "hook")
@@ -188,14 +211,14 @@ ALLOCATED = Series(
     "kdp_allocated_devices",
     "gauge",
     "Devices that pods hold. The kubelet is asked each minute.",
-    ("resource",),
+    ("resource_name",),
     modes="device-plugin",
 )
 RELEASE_PENDING = Series(
     "kdp_release_pending",
     "gauge",
     "Allocations that pods gave back and whose released() has not succeeded yet.",
-    ("resource",),
+    ("resource_name",),
     modes="device-plugin",
 )
 EVENTS = Series(
@@ -212,34 +235,41 @@ EVICTIONS = Series(
     ("result",),
     modes="device-plugin",
 )
-PREPARED_CLAIMS = Series(
-    "kdp_prepared_claims",
+CLAIMS_PREPARED = Series(
+    "kdp_claims_prepared",
     "gauge",
     "Claims that are prepared on this node, or being prepared.",
-    ("resource",),
+    ("resource_name",),
     modes="dra",
 )
-SLICES = Series("kdp_resource_slices", "gauge", "ResourceSlices that are published.", ("resource",), modes="dra")
+PUBLISHED = Series(
+    "kdp_published_devices",
+    "gauge",
+    "Devices in the slices that were published last.",
+    ("resource_name",),
+    modes="dra",
+)
+SLICES = Series("kdp_resource_slices", "gauge", "ResourceSlices that are published.", ("resource_name",), modes="dra")
 PUBLICATION_AGE = Series(
     "kdp_publication_age_seconds",
     "gauge",
     "Time for which the API server's slices have differed from the wanted ones; 0 while they are equal.",
-    ("resource",),
+    ("resource_name",),
     "max",
     "dra",
 )
 API_REQUESTS = Series(
-    "kdp_api_requests_total",
+    "rest_client_requests_total",
     "counter",
-    "Requests to the API server; writes of slices are those with object resourceslices.",
-    ("verb", "object", "code"),
+    "Requests to the API server, as Kubernetes' own clients count theirs.",
+    ("code", "host", "method"),
     modes="dra",
 )
 ALLOCATION = Series(
     "kdp_device_allocation",
     "gauge",
     "1 for each device that a pod holds. Only with --metrics pods.",
-    ("resource", "device", "namespace", "pod", "container"),
+    ("resource_name", "device", "namespace", "pod", "container"),
     "max",
     "pods",
 )

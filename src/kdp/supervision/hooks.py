@@ -63,6 +63,9 @@ _REASONS = {
 }
 """What the failures of hooks are counted as; any other is an ``error``."""
 
+FAILURES = (*_REASONS.values(), "error")
+"""All of them."""
+
 
 class _Limit:
     """A deadline that has begun to run; without ``seconds`` it never ends."""

@@ -24,7 +24,7 @@ Figure = Callable[[str, float, str], None]
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 
 RESOURCE = "example.com/gpu"
-GPU = {"resource": RESOURCE}
+GPU = {"resource_name": RESOURCE}
 
 PROGRAM = """
 import pathlib, threading, time
@@ -111,10 +111,10 @@ async def test_each_series_shows_what_happened(
         await scraper.shows("kdp_registered", 1, **GPU)
         await scraper.shows("kdp_devices", 8, health="healthy", **GPU)
         await scraper.shows("kdp_registrations_total", 1, result="accepted", **GPU)
-        await scraper.shows("kdp_registration_duration_seconds_count", 1)
+        await scraper.shows("kdp_registration_duration_seconds_count", 1, **GPU)
         await scraper.shows("kdp_list_updates_total", 1, **GPU)
-        await scraper.shows("kdp_calls_total", 1, method="Allocate", code="OK", **GPU)
-        await scraper.shows("kdp_call_duration_seconds_count", 1, method="Allocate", **GPU)
+        await scraper.shows("kdp_operations_total", 1, operation="Allocate", result="ok", **GPU)
+        await scraper.shows("kdp_operation_duration_seconds_count", 1, operation="Allocate", **GPU)
         await scraper.shows("kdp_hook_duration_seconds_count", 1, backend="Gpus", hook="allocate")
         await scraper.shows("kdp_not_ready", 0, cause="kubelet", **GPU)
         await scraper.shows("kdp_release_pending", 0, **GPU)
@@ -138,7 +138,7 @@ async def test_each_series_shows_what_happened(
         (tmp_path / "refuse").touch()
         with pytest.raises(AdmissionError, match="not today"):
             await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        await scraper.shows("kdp_calls_total", 1, method="Allocate", code="FAILED_PRECONDITION", **GPU)
+        await scraper.shows("kdp_operations_total", 1, operation="Allocate", result="refused", **GPU)
         await scraper.shows("kdp_hook_failures_total", 1, backend="Gpus", hook="allocate", reason="refused")
 
         await kubelet.stop()

@@ -17,7 +17,7 @@ from kdp_testkit.patience import PATIENCE
 
 from .helpers import DRIVER, serving
 
-OF_DRIVER = {"resource": DRIVER}
+OF_DRIVER = {"driver_name": DRIVER}
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -45,6 +45,7 @@ async def test_each_series_of_a_driver_shows_what_happened(tmp_path_factory: pyt
     async with serving(folder, Widgets("w0", "w1"), socket=own, metrics="on") as driver:
         await shows(own, "kdp_registered", 1, **OF_DRIVER)
         await shows(own, "kdp_resource_slices", 1, **OF_DRIVER)
+        await shows(own, "kdp_published_devices", 2, **OF_DRIVER)
         await shows(own, "kdp_publication_age_seconds", 0, **OF_DRIVER)
         await shows(own, "kdp_devices", 2, health="healthy", **OF_DRIVER)
         await shows(own, "kdp_not_ready", 0, cause="publication", **OF_DRIVER)
@@ -57,20 +58,21 @@ async def test_each_series_of_a_driver_shows_what_happened(tmp_path_factory: pyt
         await shows(own, "kdp_directory_writable", 0, directory="cdi")
         (folder / "cdi").unlink()
         await shows(own, "kdp_not_ready", 0, cause="obstacle", **OF_DRIVER)
-        await shows(own, "kdp_api_requests_total", 1, verb="create", object="resourceslices", code="ok")
-        await shows(own, "kdp_prepared_claims", 0, **OF_DRIVER)
+        host = driver.server.url.removeprefix("https://").removeprefix("http://")
+        await shows(own, "rest_client_requests_total", 1, code="201", host=host, method="POST")
+        await shows(own, "kdp_claims_prepared", 0, **OF_DRIVER)
 
         uid = await driver.claim("c", "w0")
-        prepare, unprepare = {"method": "NodePrepareResources"}, {"method": "NodeUnprepareResources"}
+        prepare, unprepare = {"operation": "NodePrepareResources"}, {"operation": "NodeUnprepareResources"}
         await driver.call("NodePrepareResources", "c", uid)
-        await shows(own, "kdp_prepared_claims", 1, **OF_DRIVER)
-        await shows(own, "kdp_calls_total", 1, code="OK", **prepare, **OF_DRIVER)
+        await shows(own, "kdp_claims_prepared", 1, **OF_DRIVER)
+        await shows(own, "kdp_operations_total", 1, result="ok", **prepare, **OF_DRIVER)
         await driver.call("NodePrepareResources", "c", "another-uid")
-        await shows(own, "kdp_calls_total", 1, code="CLAIM_FAILED", **prepare, **OF_DRIVER)
-        await shows(own, "kdp_call_duration_seconds_count", 2, **prepare, **OF_DRIVER)
+        await shows(own, "kdp_operations_total", 1, result="failed", **prepare, **OF_DRIVER)
+        await shows(own, "kdp_operation_duration_seconds_count", 2, **prepare, **OF_DRIVER)
         await driver.call("NodeUnprepareResources", "c", uid)
-        await shows(own, "kdp_prepared_claims", 0, **OF_DRIVER)
-        await shows(own, "kdp_calls_total", 1, code="OK", **unprepare, **OF_DRIVER)
+        await shows(own, "kdp_claims_prepared", 0, **OF_DRIVER)
+        await shows(own, "kdp_operations_total", 1, result="ok", **unprepare, **OF_DRIVER)
 
         names = {name.partition("_bucket")[0] for name, _ in await samples(own)}
         assert {each.name for each in SERIES if each.modes == "dra"} <= names

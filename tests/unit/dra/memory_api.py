@@ -149,6 +149,7 @@ class MemoryApi:
         fault: Asked before each request; what it returns is raised. None: nothing fails.
         after: The same, but when the write is already done.
         asked: The verbs of all requests.
+        requests: Nobody counts them.
     """
 
     def __init__(self, server: MemoryServer) -> None:
@@ -156,6 +157,7 @@ class MemoryApi:
         self.fault: Callable[[str], ApiError | None] = lambda _: None
         self.after: Callable[[str], ApiError | None] = lambda _: None
         self.asked: list[str] = []
+        self.requests: Mapping[tuple[str, ...], int] = {}
         self._changed = asyncio.Event()
         self._cuts = 0
 

@@ -18,6 +18,7 @@ from kdp.deviceplugin.counts import PluginCounts
 from kdp.deviceplugin.status import ResourceStatus
 from kdp.deviceplugin.tracking.tracker import KubeletView
 from kdp.errors import printable
+from kdp.kubelet.calls import RESULTS
 from kdp.kubelet.podresources import Holder
 from kdp.operations import evictor
 from kdp.operations.cluster_counts import ClusterCounts
@@ -124,10 +125,10 @@ def busy() -> tuple[Manager, PluginCounts]:
     manager.supervisor.measuring.values = {"gpu-0": Measured(RESOURCE, {"power": 250.0})}
     manager.state_problem = "the disk is full"
     manager.views[RESOURCE] = KubeletView(disagrees=True, foreign=3)
-    counts.called("Allocate", RESOURCE, "OK", 0.003)
+    counts.called("Allocate", RESOURCE, "ok", 0.003)
     counts.sent(RESOURCE, 500)
     counts.registrations.add(RESOURCE, "accepted")
-    counts.registering.add(seconds=0.05)
+    counts.registering.add(RESOURCE, seconds=0.05)
     return manager, counts
 
 
@@ -154,13 +155,13 @@ def test_devices_that_wait_for_a_scrub_or_for_their_share_are_not_told_as_broken
     reasons = [f"{SCRUBBED}, since 12:03:04", f"{TAKEN}: it needs 2 of slots of c0", "XID 79"]
     listed = {str(n): kdp.Device(id=str(n), health=kdp.Health.unhealthy(each)) for n, each in enumerate(reasons)}
     found = shown(metrics(Manager(status(devices=3, healthy=0, listed=listed))))
-    told = {health: found[f"kdp_devices{{health={health},resource={RESOURCE}}}"] for health in HEALTHS}
+    told = {health: found[f"kdp_devices{{health={health},resource_name={RESOURCE}}}"] for health in HEALTHS}
     assert told == {"healthy": 0, "unhealthy": 1, "withheld": 2}
 
 
 def test_the_values_are_those_that_were_counted() -> None:
     found = shown(metrics(*busy()))
-    gpu = f"resource={RESOURCE}"
+    gpu = f"resource_name={RESOURCE}"
     assert found["kdp_build_info{mode=device-plugin,version=1.2.3}"] == 1
     assert found[f"kdp_devices{{health=healthy,{gpu}}}"] == 7
     assert found[f"kdp_devices{{health=unhealthy,{gpu}}}"] == 1
@@ -181,7 +182,7 @@ def test_the_values_are_those_that_were_counted() -> None:
 
 def test_pods_are_named_only_if_asked_for() -> None:
     found = shown(metrics(*busy(), names_pods=True))
-    pod = "container=main,device=gpu-0,namespace=ml,pod=train-0,resource=example.com/gpu"
+    pod = "container=main,device=gpu-0,namespace=ml,pod=train-0,resource_name=example.com/gpu"
     assert found[f"kdp_device_allocation{{{pod}}}"] == 1
     assert found[f"kdp_power_watts{{{pod}}}"] == 250
 
@@ -192,9 +193,9 @@ def test_each_cause_of_not_being_ready_has_a_value(cause: Any, expected: str | N
     causes = {name: value for name, value in found.items() if name.startswith("kdp_not_ready")}
     assert len(causes) == 5
     assert [name for name, value in causes.items() if value] == (
-        [f"kdp_not_ready{{cause={expected},resource={RESOURCE}}}"] if expected else []
+        [f"kdp_not_ready{{cause={expected},resource_name={RESOURCE}}}"] if expected else []
     )
-    assert found[f"kdp_registered{{resource={RESOURCE}}}"] == (cause is None)
+    assert found[f"kdp_registered{{resource_name={RESOURCE}}}"] == (cause is None)
 
 
 def test_what_is_done_in_the_cluster_is_counted_from_0_and_only_if_it_is_done() -> None:
@@ -262,8 +263,8 @@ def test_a_vendor_who_changes_all_names_for_ever_makes_no_more_series() -> None:
             for result in ("accepted", "failed"):
                 counts.registrations.add(counts.resources.of(name), result)
             for method in ("Allocate", "PreStartContainer"):
-                for code in ("OK", "INTERNAL"):
-                    counts.called(method, name, code, 0.1)
+                for result in RESULTS:
+                    counts.called(method, name, result, 0.1)
             counts.sent(name, 5)
             if i % 50 == 0:
                 subject.read()
@@ -271,7 +272,7 @@ def test_a_vendor_who_changes_all_names_for_ever_makes_no_more_series() -> None:
     assert sizes[-1] == sizes[1]
     assert sizes[-1] < 6000
     assert len(counts.lists) <= 65
-    assert shown(subject)["kdp_calls_total{code=OK,method=Allocate,resource=other}"] > 1000
+    assert shown(subject)["kdp_operations_total{operation=Allocate,resource_name=other,result=ok}"] > 1000
 
 
 EVIL = ('a"b', "a\\b", "a\nb", "a\\nb", '\\"', "\x1b[0m", "\u202e", "x" * 300, "a} 7\nkdp_build_info 7", "")
@@ -325,10 +326,10 @@ def test_how_often_is_discovered_is_said_only_of_a_backend_that_is_polled(
 def test_a_counter_of_calls_begins_with_0() -> None:
     """Prometheus sees no increase in one that begins with 1."""
     found = shown(metrics(Manager(status())))
-    assert found[f"kdp_calls_total{{code=OK,method=Allocate,resource={RESOURCE}}}"] == 0
-    assert found[f"kdp_call_duration_seconds_count{{method=Allocate,resource={RESOURCE}}}"] == 0
+    assert found[f"kdp_operations_total{{operation=Allocate,resource_name={RESOURCE},result=ok}}"] == 0
+    assert found[f"kdp_operation_duration_seconds_count{{operation=Allocate,resource_name={RESOURCE}}}"] == 0
     found = shown(metrics(*busy()))
-    assert found[f"kdp_calls_total{{code=OK,method=Allocate,resource={RESOURCE}}}"] == 1
+    assert found[f"kdp_operations_total{{operation=Allocate,resource_name={RESOURCE},result=ok}}"] == 1
 
 
 def test_a_counter_is_exported_as_one() -> None:
@@ -342,7 +343,7 @@ def test_a_counter_is_exported_as_one() -> None:
     text = subject.text(subject.read())
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert families["kdp_received_bytes"].type == "counter"
-    assert samples(text)[f"kdp_received_bytes_total{{device=gpu-0,resource={RESOURCE}}}"] == 2.0**60
+    assert samples(text)[f"kdp_received_bytes_total{{device=gpu-0,resource_name={RESOURCE}}}"] == 2.0**60
     assert len(families["kdp_kubelet_restarts"].samples) == 1
 
 

@@ -82,6 +82,7 @@ class PublisherStatus:
     Attributes:
         generation: The pool's newest generation that is whole; 0: nothing is published yet.
         slices: How many slices that one has.
+        devices: How many devices they have.
         is_current: Whether it is what was published last, or as much of it as this server can hold.
         problem: Why it is not, as a sentence; None: nothing is known to be wrong.
         withheld: The ids of devices that are not published, each with the feature gate that the server lacks.
@@ -91,6 +92,7 @@ class PublisherStatus:
 
     generation: int = 0
     slices: int = 0
+    devices: int = 0
     is_current: bool = False
     problem: str | None = None
     withheld: Mapping[str, str] = attrs.field(factory=dict[str, str])

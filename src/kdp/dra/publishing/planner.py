@@ -141,7 +141,7 @@ class Planner:
         self._under_way: Write | None = None
         self._held: list[WatchEvent] = []
         self._generation = 0
-        self._published = (0, 0)
+        self._published = (0, 0, 0)
         # when
         self._failures = Failures(rng)
         self._rate = WriteRate()
@@ -152,10 +152,11 @@ class Planner:
     @property
     def status(self) -> PublisherStatus:
         """What the server has."""
-        generation, count = self._published
+        generation, count, devices = self._published
         return PublisherStatus(
             generation=generation,
             slices=count,
+            devices=devices,
             is_current=bool(generation) and not self._is_dirty and not self._plan and self._invalid is None,
             problem=self._failures.problem or self._invalid,
             withheld=self._withheld,
@@ -271,7 +272,8 @@ class Planner:
         return {**item, "metadata": metadata, "spec": {**accepted.sent["spec"], "pool": item["spec"]["pool"]}}
 
     def _complete(self, generation: int) -> None:
-        self._published = generation, len(self._wanted)
+        devices = sum(each.devices for each in self._wanted)
+        self._published = generation, len(self._wanted), devices
         self._generation = generation
         self._is_dirty = False
         if not self._failures.is_of_watch:

@@ -100,6 +100,11 @@ class PoolSlice:
     name: str
     body: Mapping[str, Any]
 
+    @property
+    def devices(self) -> int:
+        """How many devices it has."""
+        return len(self.body.get("devices", ()))
+
     def as_object(self, generation: int, count: int, owners: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         """Return the whole object.
 
