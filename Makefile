@@ -138,6 +138,7 @@ lint: $(VENV)/.ready ## check style, formatting, sentences, and references betwe
 	@$(PYTHON_IN) scripts/sentences.py
 	@$(PYTHON_IN) scripts/reference.py --check
 	@$(PYTHON_IN) scripts/diagrams.py --check
+	@$(PYTHON_IN) scripts/dashboard.py --check
 
 workflows: $(VENV)/.ready ## check .github/workflows (needs Go)
 	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12

@@ -443,7 +443,9 @@ def scenarios() -> str:
 MODES = {
     "all": "all modes",
     "device-plugin": "device plugin",
+    "kubelet": "all modes but `dra-controller`",
     "dra": "DRA",
+    "driver": "DRA, but not `dra-controller`",
     "pods": "device plugin, `--metrics pods`",
     "file": "all modes, with `--config`",
 }
@@ -479,8 +481,8 @@ def metrics() -> str:
 
 def _labels_of(series: Series) -> str:
     """Return the labels of a series, as its row has them."""
-    both = series.modes in ("all", "file")
-    names = series.labels_in("dra" if series.modes == "dra" else "device-plugin")
+    both = series.modes in ("all", "kubelet", "file")
+    names = series.labels_in("dra" if series.modes in ("dra", "driver") else "device-plugin")
     return ", ".join(f"`{name}`{' or `driver_name`' * (both and name == 'resource_name')}" for name in names) or "none"
 
 

@@ -189,7 +189,7 @@ CHOICES: Final = {
     "mounts": Choice(("--mount-propagation=host-to-container",), {"mountPropagation": "host-to-container"}),
     "memory": Choice(("--memory-limit=200Mi",), {"resources": {"limits": {"memory": "200Mi"}}}),
     "no policy": Choice(("--no-network-policy",), {"networkPolicy": {"enabled": False}}),
-    "scraped": Choice(("--scraped-from=monitoring",), {"networkPolicy": {"scrapedFrom": "monitoring"}}),
+    "scraped": Choice(("--metrics-from=monitoring",), {"networkPolicy": {"metricsFrom": "monitoring"}}),
     "OpenShift": Choice(("--openshift",), {"openshift": True}),
     "OpenShift without a type": Choice(("--openshift", "--selinux-type=none"), {"openshift": True, "selinuxType": ""}),
 }
@@ -232,7 +232,7 @@ def test_a_list_and_a_mapping_reach_the_class(helm: Path, tmp_path: Path) -> Non
         ("config.set.count=many", ["/config/set/count", "want integer"]),
         ("config.set.cuont=1", ["/config/set", "additional properties 'cuont' not allowed"]),
         ("tolerations=all", ["/tolerations", "want array"]),
-        ("networkPolicy.scrapedFrom=a/b", ["/networkPolicy/scrapedFrom"]),
+        ("networkPolicy.metricsFrom=a/b", ["/networkPolicy/metricsFrom"]),
         ("image.pullPolicy=Sometimes", ["/image/pullPolicy", "Always", "IfNotPresent"]),
         ("colour=blue", ["additional properties 'colour' not allowed"]),
         ("podMonitor.enabled=true", ["podMonitor.enabled: there is nothing to scrape; set config.metrics to on"]),

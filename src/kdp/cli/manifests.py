@@ -62,7 +62,7 @@ _GROUPS: Final = {
         "mount_propagation",
         "memory_limit",
         "network_policy",
-        "scraped_from",
+        "metrics_from",
         "openshift",
     ),
     **CONFIGURATION,

@@ -35,7 +35,7 @@ class Placing:
     mount_propagation: Propagation
     memory_limit: str
     network_policy: bool
-    scraped_from: str | None
+    metrics_from: str | None
     openshift: bool
 
     def placement(self, needs: Needs, *, is_controller: bool) -> Placement:
@@ -64,7 +64,7 @@ class Placing:
             propagation=self.mount_propagation,
             memory_limit=self.memory_limit,
             network_policy=self.network_policy,
-            scraped_from=self.scraped_from,
+            metrics_from=self.metrics_from,
             openshift=self.openshift,
         )
 
@@ -140,7 +140,7 @@ _OPTIONS: Final = (
         help="Write a NetworkPolicy that keeps other pods away from the port.",
     ),
     click.option(
-        "--scraped-from",
+        "--metrics-from",
         metavar="NAMESPACE",
         help="Let the pods of this namespace reach the port all the same, such as Prometheus.",
     ),

@@ -328,6 +328,11 @@ class Daemon:
                 raise
             logger.error("going on without metrics: %s", error)
             return None
+        if plan.settings.metrics == "pods" and plan.settings.mode != "device-plugin":
+            logger.warning(
+                "--metrics pods: a DRA driver is told of claims and not of pods, so no series names a pod; "
+                "kubectl get resourceclaims -A says who has which device"
+            )
         self._directories = Directories(written_places(plan.settings))
         return Metrics(
             version=__version__,

@@ -204,6 +204,10 @@ class PluginManager(Service):
         """Return who holds a resource's devices; see `Tracker.holders`."""
         return self._tracker.holders(resource)
 
+    def device_of(self, resource: str, device_id: str) -> str:
+        """Return the id of a replica's device; any other id is returned unchanged."""
+        return self._tracker.device_of(resource, device_id)
+
     @property
     def holders_asked_at(self) -> float | None:
         """When the kubelet was asked who holds what; see `Tracker.holders_asked_at`."""

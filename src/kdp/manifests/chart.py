@@ -46,7 +46,7 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
     marks = _Marks(to_yaml)
     documents = daemon_set(
         attrs.evolve(deployment, name=_NAME, files=deployment.files or {"none": ""}),
-        attrs.evolve(placement, namespace=_NAMESPACE, openshift=True, network_policy=True, scraped_from=None),
+        attrs.evolve(placement, namespace=_NAMESPACE, openshift=True, network_policy=True, metrics_from=None),
     )
     files: dict[str, str] = {}
     for document in documents:
@@ -83,7 +83,8 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
         "templates/_helpers.tpl": _filled(
             texts.HELPERS,
             folders=_folders(deployment),
-            http=_default_http(deployment),
+            http=_default_http(deployment, measures=False),
+            metrics=_default_http(deployment, measures=True),
             uninstall=_uninstall(deployment, facts),
         ),
         "templates/NOTES.txt": _notes(deployment, facts, workload),
@@ -152,7 +153,7 @@ def _label(document: Document, marks: _Marks) -> None:
 
 def _with_policy(document: Document, marks: _Marks) -> Document:
     document["spec"] |= marks.block(
-        "{{- with .Values.networkPolicy.scrapedFrom }}\n"
+        "{{- with .Values.networkPolicy.metricsFrom }}\n"
         "ingress:\n"
         "- from:\n"
         "  - namespaceSelector:\n"
@@ -321,9 +322,9 @@ def _arguments(deployment: Deployment, facts: ChartFacts, marks: _Marks) -> list
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
 
-def _default_http(deployment: Deployment) -> str:
-    """Return where the probes are answered if no value says so."""
-    return str(default_http(deployment.name, in_the_nodes=deployment.needs.host_network))
+def _default_http(deployment: Deployment, *, measures: bool) -> str:
+    """Return where the probes are answered if no value says so, without or with metrics."""
+    return str(default_http(deployment.name, in_the_nodes=deployment.needs.host_network, measures=measures))
 
 
 def _folders(deployment: Deployment) -> str:

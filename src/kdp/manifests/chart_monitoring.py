@@ -32,6 +32,8 @@ def _monitor(value: str, endpoints: str) -> str:
       app.kubernetes.io/name: {{{{ include "kdp.name" . }}}}
   {endpoints}:
   - port: http
+    # The labels pod, namespace, and container are of the pod that holds a device, and not of the plugin's own.
+    honorLabels: true
     interval: {{{{ .Values.{value}.interval }}}}
 {{{{- end }}}}
 """

@@ -57,7 +57,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- define "kdp.http" -}}
-{{- include "kdp.setting" (list . "http") | default (ternary "@http@" "" (eq .Values.probes "http")) }}
+{{- $default := ternary "@http@" "" (eq .Values.probes "http") }}
+{{- if not (has (include "kdp.setting" (list . "metrics")) (list "" "off")) }}
+{{- $default = "@metrics@" }}
+{{- end }}
+{{- include "kdp.setting" (list . "http") | default $default }}
 {{- end }}
 
 {{- define "kdp.uninstall" -}}
@@ -350,9 +354,9 @@ Have a pod use one device:
   helm -n {{ .Release.Namespace }} test {{ .Release.Name }}
 {{- end }}
 {{- $measures := not (has (include "kdp.setting" (list . "metrics")) (list "" "off")) }}
-{{- if and $measures .Values.networkPolicy.enabled (not .Values.networkPolicy.scrapedFrom) }}
+{{- if and $measures .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) }}
 
-The NetworkPolicy keeps Prometheus from the metrics: set networkPolicy.scrapedFrom to its namespace.
+The NetworkPolicy keeps Prometheus from the metrics: set networkPolicy.metricsFrom to its namespace.
 {{- end }}
 {{- end }}
 """

@@ -177,8 +177,9 @@ def deployment_of(
         root = settings.host_root if settings.host_root != Path("/") else HOST_ROOT
         options["--host-root"] = str(root)
     http = settings.http
-    if http is None and in_container and probing == "http":
-        http = default_http(name, in_the_nodes=needs.host_network)
+    measures = settings.metrics != "off"
+    if http is None and in_container and (probing == "http" or measures):
+        http = default_http(name, in_the_nodes=needs.host_network, measures=measures)
         options["--http"] = str(http)
     if http is not None and not http.port and in_container and probing == "http":
         raise InvalidValueError(
@@ -220,12 +221,14 @@ def deployment_of(
     )
 
 
-def default_http(name: str, *, in_the_nodes: bool) -> Address:
-    """Return where a pod answers its probes.
+def default_http(name: str, *, in_the_nodes: bool, measures: bool) -> Address:
+    """Return where a pod answers its probes, and Prometheus if it has metrics.
 
-    In the node's network nobody else needs to reach it, and the kubelet's probes come from the node.
+    In the node's network nobody but Prometheus needs to reach it, and the kubelet's probes come from the node.
     """
-    return Address("127.0.0.1", own_port(name)) if in_the_nodes else Address("", _PORT)
+    if not in_the_nodes:
+        return Address("", _PORT)
+    return Address("" if measures else "127.0.0.1", own_port(name))
 
 
 def _is_loopback(http: Address) -> bool:

@@ -107,8 +107,8 @@ def has_policy(deployment: Deployment, placement: Placement) -> bool:
 def _closed(deployment: Deployment, placement: Placement) -> Document:
     """Return the policy by which nobody may connect to the pods, but those of the namespace that Prometheus is in."""
     spec: Document = {"podSelector": {"matchLabels": _labels(deployment)}, "policyTypes": ["Ingress"]}
-    if placement.scraped_from is not None:
-        selector = {"matchLabels": {"kubernetes.io/metadata.name": placement.scraped_from}}
+    if placement.metrics_from is not None:
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": placement.metrics_from}}
         port = {"port": _PORT_NAME, "protocol": "TCP"}
         spec["ingress"] = [{"from": [{"namespaceSelector": selector}], "ports": [port]}]
     return {

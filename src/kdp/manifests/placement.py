@@ -152,7 +152,7 @@ class Placement:
         propagation: Whether later mounts of the node are seen below what is mounted read-only.
         memory_limit: The container's limit of memory.
         network_policy: Whether a NetworkPolicy keeps other pods away.
-        scraped_from: The namespace whose pods may reach the port all the same; None: there is none.
+        metrics_from: The namespace whose pods may reach the port all the same; None: there is none.
         openshift: Whether OpenShift's security context constraints are written as well.
 
     Raises:
@@ -171,13 +171,13 @@ class Placement:
     propagation: Propagation = "none"
     memory_limit: str = MEMORY
     network_policy: bool = True
-    scraped_from: str | None = None
+    metrics_from: str | None = None
     openshift: bool = False
 
     def __attrs_post_init__(self) -> None:
         check_label("namespace", self.namespace)
-        if self.scraped_from is not None:
-            check_label("namespace", self.scraped_from)
+        if self.metrics_from is not None:
+            check_label("namespace", self.metrics_from)
         for secret in self.pull_secrets:
             check_label("image pull secret", secret)
         if not _QUANTITY.fullmatch(self.memory_limit):

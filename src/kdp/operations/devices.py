@@ -48,10 +48,12 @@ class Held:
     Attributes:
         resource: The resource's label.
         holders: Who holds each, by id.
+        device_of: Returns the id of a replica's device, and any other id as it is.
     """
 
     resource: str
     holders: Mapping[str, Holder]
+    device_of: Callable[[str], str]
 
 
 @final
@@ -93,10 +95,12 @@ def _add_holders(found: dict[str, float], held: Iterable[Held], pods: dict[str, 
     for each in held:
         resource = _shown(each.resource)
         for device_id, holder in each.holders.items():
-            if len(pods) >= MOST_DEVICES:
+            if len(found) >= MOST_DEVICES:
                 return
-            pods[device_id] = pod = (_shown(holder.container), _shown(holder.namespace), _shown(holder.pod))
-            found[write(_shown(device_id), resource, pod)] = 1.0
+            device = each.device_of(device_id)
+            pod = (_shown(holder.container), _shown(holder.namespace), _shown(holder.pod))
+            pods[device] = pod if pods.get(device, pod) == pod else NOBODY
+            found[write(_shown(device), resource, pod)] = 1.0
 
 
 def _add_measured(

@@ -26,6 +26,13 @@ PATIENCE: Final = 5.0
 """Seconds within which a disk must answer."""
 
 
+def why_no_file_in(name: str, place: Path) -> str | None:
+    """Return why a directory takes no file; None: it does. kdp makes all but the kubelet's own."""
+    if name == "plugins" and not place.is_dir():
+        return "there is no such directory"
+    return why_no_file(place)
+
+
 @final
 class Directories:
     """Looks regularly at directories while `follow` runs.
@@ -34,7 +41,7 @@ class Directories:
         places: The directories, by the names that they have in metrics.
         pause: Seconds between two looks.
         patience: Seconds within which a disk must answer.
-        look: Says why a directory takes no file; None: it does. It may block.
+        look: Says why a directory takes no file, from its name and path; None: it does. It may block.
 
     Attributes:
         writable: Whether each took files at the last look; those that were not looked at are missing.
@@ -46,7 +53,7 @@ class Directories:
         *,
         pause: float = LOOK_PAUSE,
         patience: float = PATIENCE,
-        look: Callable[[Path], str | None] = why_no_file,
+        look: Callable[[str, Path], str | None] = why_no_file_in,
     ) -> None:
         self.writable: dict[str, bool] = {}
         self._places = dict(places)
@@ -62,7 +69,7 @@ class Directories:
 
     async def _follow(self, name: str, place: Path) -> None:
         while True:
-            looking = threads.begin(functools.partial(self._look, place), name="kdp-disk")
+            looking = threads.begin(functools.partial(self._look, name, place), name="kdp-disk")
             answered, _ = await asyncio.wait({looking}, timeout=self._patience)
             if not answered:
                 self.writable[name] = False

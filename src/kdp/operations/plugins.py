@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final, final
 
 from ..deviceplugin.counts import RESULTS as REGISTRATION_RESULTS
@@ -53,7 +54,7 @@ class PluginsReader:
             if holders is None:
                 continue
             reading.add(series.ALLOCATED, len(holders), label)
-            reading.held.append(Held(label, holders))
+            reading.held.append(Held(label, holders, functools.partial(manager.device_of, name)))
         read_transitions(reading, names, manager)
         read_measurements(reading, names, manager)
         reading.add(series.KUBELET_RESTARTS, manager.kubelet_restarts)

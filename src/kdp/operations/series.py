@@ -28,7 +28,7 @@ class Series:
         labels: The names of its labels; the DRA modes have ``driver_name`` for ``resource_name`` (`labels_in`).
         joins: What those have together that have the same labels, as all names beyond the limit.
         modes: In which modes it is there; ``pods``: with that choice of ``--metrics``, ``file``: with a configuration
-            file.
+            file; ``kubelet``: where a kubelet calls, so not in ``dra-controller``; ``driver``: of those, with DRA.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Series:
     help: str
     labels: tuple[str, ...] = ()
     joins: Literal["sum", "max", "min"] = "sum"
-    modes: Literal["all", "device-plugin", "dra", "pods", "file"] = "all"
+    modes: Literal["all", "kubelet", "device-plugin", "dra", "driver", "pods", "file"] = "all"
 
     def labels_in(self, mode: str) -> tuple[str, ...]:
         """Return the names of its labels in a mode, as ``dra``."""
@@ -54,7 +54,7 @@ LABELS: Final[Mapping[str, str]] = {
     "health": "`healthy`, `unhealthy`: as the kubelet or the scheduler sees the device. `withheld`: unhealthy for the "
     "kubelet, because it is being scrubbed or its share is in use.",
     "kind": "What the backend calls the fault, the first 32 kinds; `other` for further ones. kdp's own: `discover`, "
-    "`device_node`, `silence`, `quarantine`, `further`, `vanished`. `none`: the device has no fault.",
+    "`device_node`, `silence`, `quarantine`, `obstacle`, `further`, `vanished`. `none`: the device has no fault.",
     "to": "`healthy`, `suspect`, `unhealthy`, `recovering`, `quarantined`.",
     "result": "Of an operation: `ok`; `refused`, if kdp or the backend said no; `failed`, if a hook raised or was "
     "late, if a claim of the call failed, or if the kubelet hung up. Of a registration: `accepted`, `refused`, "
@@ -106,6 +106,7 @@ WRITABLE = Series(
     "1 if new files can be made in the directory; 0 if not, or if its disk does not answer. Looked at each 10 s.",
     ("directory",),
     "min",
+    "kubelet",
 )
 DEVICES = Series("kdp_devices", "gauge", "Devices that are listed or published.", ("resource_name", "health"))
 FAULTS = Series(
@@ -115,7 +116,11 @@ TRANSITIONS = Series(
     "kdp_device_transitions_total", "counter", "Changes of devices' states.", ("resource_name", "to", "kind")
 )
 REGISTERED = Series(
-    "kdp_registered", "gauge", "1 if the kubelet holds a stream, or has registered the driver.", ("resource_name",)
+    "kdp_registered",
+    "gauge",
+    "1 if the kubelet holds a stream, or has registered the driver.",
+    ("resource_name",),
+    modes="kubelet",
 )
 NOT_READY = Series(
     "kdp_not_ready", "gauge", "1 for each cause why the resource is not ready.", ("resource_name", "cause"), "max"
@@ -187,10 +192,18 @@ FOREIGN = Series(
     modes="device-plugin",
 )
 OPERATIONS = Series(
-    "kdp_operations_total", "counter", "Calls of the kubelet.", ("operation", "resource_name", "result")
+    "kdp_operations_total",
+    "counter",
+    "Calls of the kubelet.",
+    ("operation", "resource_name", "result"),
+    modes="kubelet",
 )
 OPERATION_SECONDS = Series(
-    "kdp_operation_duration_seconds", "histogram", "Time until a call was answered.", ("operation", "resource_name")
+    "kdp_operation_duration_seconds",
+    "histogram",
+    "Time until a call was answered.",
+    ("operation", "resource_name"),
+    modes="kubelet",
 )
 HOOK_SECONDS = Series(
     "kdp_hook_duration_seconds", "histogram", "Time that a hook took, or until its deadline.", ("backend", "hook")
@@ -240,7 +253,7 @@ CLAIMS_PREPARED = Series(
     "gauge",
     "Claims that are prepared on this node, or being prepared.",
     ("resource_name",),
-    modes="dra",
+    modes="driver",
 )
 PUBLISHED = Series(
     "kdp_published_devices",

@@ -66,11 +66,13 @@ class Measuring:
         declared: As given.
         values: What was measured last, by device id. Of shared devices these are the devices themselves, and not their
             replicas: one card that is advertised four times uses its power one time.
+        asked_at: When the hook was called last, also before the backend was opened anew.
     """
 
     def __init__(self, label: str, declared: Sequence[Measurement]) -> None:
         self.declared = tuple(declared)
         self.values: Mapping[str, Measured] = {}
+        self.asked_at = float("-inf")
         self._label = label
         self._counters = {each.name: each.kind == "counter" for each in declared}
         self._mistakes: set[str] = set()
@@ -174,7 +176,8 @@ async def follow_measurements(
     interval = backend.measure_interval  # as it was checked with the last discovery
     try:
         while True:
-            started = time.monotonic()
+            await anyio.sleep(max(0.0, measuring.asked_at + interval - time.monotonic()))
+            measuring.asked_at = time.monotonic()
             known = _known(publisher.devices, backend)
             try:
                 measuring.values = await hooks.call(
@@ -187,6 +190,5 @@ async def follow_measurements(
                     logger.warning("%s: %s; nothing is measured meanwhile", hooks.label, logged)
             else:
                 logged = ""
-            await anyio.sleep(max(0.0, started + interval - time.monotonic()))
     finally:
         measuring.values = {}

@@ -73,6 +73,9 @@ RESCAN_GAP = 0.05
 WATCH_SECONDS = 10.0
 """Seconds after which a ``watch`` is complained about that was told to stop at the last close and has not."""
 
+STABLE = 5.0
+"""Seconds for which a backend must stay open so that the pauses between openings are short again."""
+
 RETRY_AFTER = 5.0
 """Seconds after which a failed discovery is repeated, unless ``poll_interval`` is shorter."""
 
@@ -280,8 +283,11 @@ class Supervisor:
                 except (NotReady, HookError) as error:
                     self._drop(error)
                 else:
+                    opened = time.monotonic()
                     await self._while_open()
                     await self._lifecycle.close()
+                    if time.monotonic() - opened > STABLE:
+                        self._backoff.reset()
                 with anyio.move_on_after(self._backoff.next()):
                     await self._wake.wait()  # SIGHUP, or a device node that came: no need to wait
 
@@ -406,7 +412,6 @@ class Supervisor:
         return tuple(device for device in devices if device.id not in left_out) if left_out else devices
 
     def _take(self, found: Findings) -> None:
-        self._backoff.reset()
         faults = found.faults
         if self._nodes.follow(found.devices):  # nobody told what happened to them since they were looked at
             faults = self._nodes.faults(found.devices)

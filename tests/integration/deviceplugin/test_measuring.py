@@ -14,7 +14,7 @@ from kdp.supervision.measuring import Measured
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import SimulatedKubelet
 
-from .helpers import RESOURCE, Block, Widgets, connected, until
+from .helpers import RESOURCE, Block, Widgets, connected, running, until
 
 POWER = kdp.Measurement("power", unit="watts", help="Of the card.")
 
@@ -92,3 +92,30 @@ async def test_a_shared_device_is_measured_one_time(kubelet: SimulatedKubelet) -
         assert measuring is not None
         await until(lambda: measuring.values)
         assert measuring.values == {"w0": Measured(RESOURCE, {"power": 5.0})}
+
+
+async def test_a_backend_that_is_opened_again_and_again_was_measured_twelve_times_a_second(
+    kubelet: SimulatedKubelet,
+) -> None:
+    """Its interval begins with the last call, whatever was opened since; and the pauses between openings grow."""
+
+    class Restless(Meters):
+        measure_interval = 3600.0
+
+        def __init__(self, *devices: kdp.Device | str) -> None:
+            super().__init__(*devices)
+            self.opened: list[float] = []
+
+        @override
+        def open(self) -> None:
+            self.opened.append(time.monotonic())
+
+        @override
+        async def watch(self, report: kdp.Reporter) -> None:
+            raise kdp.NotReady("the card restarts")
+
+    backend = Restless("w0")
+    async with running(kubelet, backend, measures=True):
+        await until(lambda: len(backend.opened) > 4)
+    assert len(backend.times) == 1
+    assert backend.opened[4] - backend.opened[3] >= 0.4

@@ -75,5 +75,5 @@ async def test_each_series_of_a_driver_shows_what_happened(tmp_path_factory: pyt
         await shows(own, "kdp_operations_total", 1, result="ok", **unprepare, **OF_DRIVER)
 
         names = {name.partition("_bucket")[0] for name, _ in await samples(own)}
-        assert {each.name for each in SERIES if each.modes == "dra"} <= names
+        assert {each.name for each in SERIES if each.modes in ("kubelet", "dra", "driver")} <= names
         assert not {each.name for each in SERIES if each.modes in ("device-plugin", "pods")} & names

@@ -80,13 +80,15 @@ class Prometheus(AsyncContextManagerMixin):
 
     def _configure(self) -> None:
         period = f"{PERIOD * 1e3:.0f}ms"
+        of_operator = {"namespace": "kube-system", "pod": "kdp-x7k2p", "container": "plugin"}
         static = [
-            {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name}} for name, port in self._targets.items()
+            {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name, **of_operator}}
+            for name, port in self._targets.items()
         ]
         configuration = {
             "global": {"scrape_interval": period, "scrape_timeout": period, "evaluation_interval": period},
             "rule_files": self._rules,
-            "scrape_configs": [{"job_name": "kdp", "static_configs": static}],
+            "scrape_configs": [{"job_name": "kdp", "honor_labels": True, "static_configs": static}],
         }
         (self._work / "prometheus.yml").write_text(yaml.safe_dump(configuration))
 

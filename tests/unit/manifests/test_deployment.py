@@ -106,6 +106,18 @@ def test_a_plugin_in_the_nodes_network_is_probed_there_and_by_nobody_else() -> N
     assert deployment(Needs(host_network=True), settings=Settings(http=Address("", 9))).http == Address("", 9)
 
 
+def test_metrics_in_the_nodes_network_could_not_be_scraped() -> None:
+    """They were served on loopback; and with exec probes at no port at all."""
+    measured = Settings(metrics="on")
+    made = deployment(Needs(host_network=True), settings=measured)
+    assert made.http == Address("", own_port(made.name))
+    assert f"--http={made.http}" in made.options
+    assert deployment(settings=measured, probing="exec").http == Address("", 8080)
+    assert deployment(probing="exec").http is None
+    given = Settings(metrics="on", http=Address("127.0.0.1", 9))
+    assert deployment(Needs(host_network=True), settings=given).http == Address("127.0.0.1", 9)
+
+
 def test_each_thing_that_it_is_given_has_a_reason() -> None:
     made = deployment(
         Needs(capabilities=["CAP_NET_ADMIN"], opened_nodes=["/dev/hwrng"], host_network=True, host_pid=True)

@@ -103,7 +103,7 @@ def test_anybody_in_the_cluster_reached_the_port() -> None:
 
 
 def test_prometheus_may_reach_the_port_from_its_namespace() -> None:
-    policy = daemon_set(deployment(), placement(scraped_from="monitoring"))[0]
+    policy = daemon_set(deployment(), placement(metrics_from="monitoring"))[0]
 
     assert policy["spec"]["ingress"] == [
         {

@@ -33,7 +33,7 @@ async def test_a_directory_that_is_mended_takes_files_again(tmp_path: Path) -> N
 async def test_a_disk_that_does_not_answer_takes_no_file_and_keeps_no_other_one_waiting(tmp_path: Path) -> None:
     is_there, looks = threading.Event(), list[str]()
 
-    def look(place: Path) -> str | None:
+    def look(_: str, place: Path) -> str | None:
         looks.append(place.name)
         if place.name == "slow":
             is_there.wait(PATIENCE)
@@ -48,4 +48,15 @@ async def test_a_disk_that_does_not_answer_takes_no_file_and_keeps_no_other_one_
         assert looks.count("slow") == 1  # no second thread waits for a disk that hangs
         is_there.set()
         await until(lambda: directories.writable == {"cdi": True, "state": True})
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_path_of_the_kubelet_that_does_not_exist_was_told_as_writable(tmp_path: Path) -> None:
+    """kdp makes the other ones, if their parent lets it."""
+    directories = Directories({"plugins": tmp_path / "typo", "state": tmp_path / "kdp"}, pause=0.01)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(directories.follow)
+        await until(lambda: directories.writable == {"plugins": False, "state": True})
+        (tmp_path / "typo").mkdir()
+        await until(lambda: directories.writable == {"plugins": True, "state": True})
         tasks.cancel_scope.cancel()

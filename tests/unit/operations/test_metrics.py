@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import kdp
+from kdp.allocation.sharing import base_id
 from kdp.cluster import events
 from kdp.deviceplugin.counts import PluginCounts
 from kdp.deviceplugin.status import ResourceStatus
@@ -68,6 +69,9 @@ class Manager:
 
     def kubelet_view(self, resource: str) -> KubeletView | None:
         return self.views.get(resource)
+
+    def device_of(self, _: str, device_id: str) -> str:
+        return base_id(device_id)
 
     def releasing(self, resource: str) -> int:
         return 1
@@ -140,7 +144,7 @@ def test_each_series_of_device_plugins_is_exported_with_its_type_and_labels() ->
     subject = metrics(*busy(), names_pods=True, cluster=cluster, configuration=lambda: configuration)
     families = {family.name: family for family in text_string_to_metric_families(subject.text(subject.read()))}
     for each in SERIES:
-        if each.modes == "dra":
+        if each.modes in ("dra", "driver"):
             continue
         family = families[each.name.removesuffix("_total")]
         assert family.type == each.kind
@@ -148,6 +152,19 @@ def test_each_series_of_device_plugins_is_exported_with_its_type_and_labels() ->
         for sample in family.samples:
             assert {*sample.labels} - {"le"} == {*each.labels}
             assert {*sample.labels} - {"le"} <= LABELS.keys()
+
+
+def test_a_device_that_is_shared_could_not_be_joined_with_what_was_measured_of_it() -> None:
+    """The replica's id stood in the one series, and the card's in the other, without the one pod that had it."""
+    manager, counts = busy()
+    manager.held[RESOURCE] = {"gpu-0::0": Holder("ml", "train-0", "main"), "gpu-0::1": Holder("ml", "train-0", "main")}
+    of_0 = f"container=main,device=gpu-0,namespace=ml,pod=train-0,resource_name={RESOURCE}"
+    found = shown(metrics(manager, counts, names_pods=True))
+    assert [found[f"kdp_device_allocation{{{of_0}}}"], found[f"kdp_power_watts{{{of_0}}}"]] == [1, 250]
+    manager.held[RESOURCE] = {"gpu-0::0": Holder("ml", "train-0", "main"), "gpu-0::1": Holder("ml", "train-1", "main")}
+    found = shown(metrics(manager, counts, names_pods=True))
+    assert sum(name.startswith("kdp_device_allocation{") for name in found) == 2
+    assert found[f"kdp_power_watts{{container=,device=gpu-0,namespace=,pod=,resource_name={RESOURCE}}}"] == 250
 
 
 def test_devices_that_wait_for_a_scrub_or_for_their_share_are_not_told_as_broken() -> None:
@@ -251,7 +268,8 @@ def test_a_blocked_event_loop_is_said_and_the_values_of_before_are_shown() -> No
 def test_a_vendor_who_changes_all_names_for_ever_makes_no_more_series() -> None:
     """Also not by names that are long, that do not print, or that break the format of the text."""
     manager, counts = Manager(), PluginCounts()
-    subject = metrics(manager, counts)
+    subject = metrics(manager, counts, names_pods=True)
+    power = kdp.Measurement("power", unit="watts", help="Of the card.")
     sizes: list[int] = []
     for batch in range(8):
         for i in range(200):
@@ -266,6 +284,9 @@ def test_a_vendor_who_changes_all_names_for_ever_makes_no_more_series() -> None:
                 for result in RESULTS:
                     counts.called(method, name, result, 0.1)
             counts.sent(name, 5)
+            manager.held = {name: {f"{i}-{batch}{name}": Holder("ml", f"p{i}-{batch}", "main")}}
+            manager.supervisor.measuring = Measuring("Gpus", (power,))
+            manager.supervisor.measuring.values = {f"{i}-{batch}{name}": Measured(name, {"power": 1.0})}
             if i % 50 == 0:
                 subject.read()
         sizes.append(len(shown(subject)))

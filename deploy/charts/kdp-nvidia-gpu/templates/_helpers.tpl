@@ -47,7 +47,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- define "kdp.http" -}}
-{{- include "kdp.setting" (list . "http") | default (ternary ":8080" "" (eq .Values.probes "http")) }}
+{{- $default := ternary ":8080" "" (eq .Values.probes "http") }}
+{{- if not (has (include "kdp.setting" (list . "metrics")) (list "" "off")) }}
+{{- $default = ":8080" }}
+{{- end }}
+{{- include "kdp.setting" (list . "http") | default $default }}
 {{- end }}
 
 {{- define "kdp.uninstall" -}}

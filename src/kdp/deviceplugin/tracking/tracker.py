@@ -182,6 +182,10 @@ class Tracker:
             return None
         return {device_id: holder for (name, device_id), holder in self._holders.items() if name == resource}
 
+    def device_of(self, resource: str, device_id: str) -> str:
+        """Return the id of a replica's device; any other id is returned unchanged."""
+        return self._allocations.place(resource, device_id)
+
     def want_holders(self) -> None:
         """Somebody needs to know now who holds what: the kubelet is asked soon, and once."""
         self._wants_holders = True

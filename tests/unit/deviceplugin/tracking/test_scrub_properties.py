@@ -183,12 +183,14 @@ class Node(RuleBasedStateMachine):
 
     def update(self, rng: random.Random) -> None:
         """A new process serves while the one before still runs, and does nothing more; or that one ends."""
+        if rng.random() > 0.3:
+            return
         if self.outgoing:
             self.holdings.adopt(self.outgoing, self.now)
             self.outgoing = []
             for pod in self.pods:
                 pod.is_named = False  # by a list that was asked for since
-        elif rng.random() < 0.3:
+        else:
             self.updates += 1
             self.outgoing = self.saved()
             self.running.clear()
