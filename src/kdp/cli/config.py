@@ -8,6 +8,7 @@ that a typo is no silent default. So is a key that is there twice, and what YAML
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, cast, final
 
@@ -18,7 +19,7 @@ from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, kind_of
 from ..model.spelling import hint
 from ..storage.documents import parse_json, parse_toml
-from ..storage.reading import read_text
+from ..storage.reading import is_pipe, read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,6 +101,16 @@ def text_of(path: Path) -> str:
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"configuration file {path}: is not UTF-8 text") from error
+
+
+def seen_in(path: Path, name: str) -> list[str]:
+    """Return what a file seems to give for a setting, although it may be no YAML, JSON, or TOML any more."""
+    words = name.replace("_", "[-_]")
+    line = rf"""^[\s{{,]*["']?{words}["']?\s*[:=]\s*["']?([^\s"'#,}}]+)"""
+    try:
+        return [] if is_pipe(path) else re.findall(line, text_of(path), re.MULTILINE)
+    except ConfigurationError:
+        return []
 
 
 def _parse(path: Path, text: str) -> object:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import time
 import zlib
 from typing import TYPE_CHECKING, Final, final
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
-
-_STATE_DIR: Final = re.compile(r"""^[\s{,]*["']?state[-_]dir["']?\s*[:=]\s*["']?([^\s"'#,}]+)""", re.MULTILINE)
-"""The setting in YAML, JSON, or TOML, in a line of its own."""
 
 MOST_BYTES: Final = 8 * reading.MAX_CONFIG_BYTES
 """Limit of a kept file: a text grows when it is written as JSON."""
@@ -74,15 +70,24 @@ class ConfigKeeper:
         try:
             return self.again()
         except (ConfigurationError, InvalidValueError) as error:
-            text = None if self._is_strict else self._kept()
-            if text is None:
+            plan = self.last_good()
+            if plan is None:
                 raise
-            try:
-                plan = self._invocation.plan(text)
-            except (ConfigurationError, InvalidValueError):
-                raise error from None  # it is not only the file
             self.rejection = Rejection(reason=message_of(error), since=time.time())
             return plan
+
+    def last_good(self) -> Plan | None:
+        """Return the plan of an earlier file; None: none was kept, or it is not only the file.
+
+        It blocks for the disk.
+        """
+        text = None if self._is_strict else self._kept()
+        if text is None or text == self._read[0]:
+            return None
+        try:
+            return self._invocation.plan(text)
+        except (ConfigurationError, InvalidValueError):
+            return None
 
     def again(self) -> Plan:
         """Return the plan of the file as it is now.
@@ -137,10 +142,8 @@ class ConfigKeeper:
             return
         if self._invocation.config is None:
             return
-        with contextlib.suppress(ConfigurationError):
-            text = config.text_of(self._invocation.config)
-            for match in _STATE_DIR.finditer(text):
-                yield from _directory(match[1])
+        for found in config.seen_in(self._invocation.config, setting.name):
+            yield from _directory(found)
         yield DEFAULT_STATE_DIR
 
     def _keep(self, path: Path, text: str, key: dict[str, object]) -> None:

@@ -17,6 +17,7 @@ from ..daemon.setting import Need
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError
 from .config import read as read_config
+from .config import seen_in
 from .failures import Refusal, sentence_of
 from .invocation import Invocation
 from .kept_config import ConfigKeeper
@@ -111,7 +112,15 @@ def command(
             read_again, rejection, follow = labelled.again, labelled.rejection, labelled.follow
     logs.take_over()
     raise SystemExit(
-        run_plan(plan, signals=signals, read_again=read_again, rejection=rejection, follow=follow, proved=keeper.keep)
+        run_plan(
+            plan,
+            signals=signals,
+            read_again=read_again,
+            rejection=rejection,
+            last_good=keeper.last_good,
+            follow=follow,
+            proved=keeper.keep,
+        )
     )
 
 
@@ -122,8 +131,9 @@ def _wants_json(config: Path | None, flag: str | None) -> bool:
         try:
             given = read_config(config).settings.get("log_format")
         except ConfigurationError:
-            return False
-        text = None if given is None else given.value
+            text = None if config is None else next(iter(seen_in(config, "log_format")), None)
+        else:
+            text = None if given is None else given.value
     return isinstance(text, str) and text.strip().lower() == "json"
 
 

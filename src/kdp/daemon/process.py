@@ -95,16 +95,20 @@ def run_plan(
     signals: Signals,
     read_again: Callable[[], Plan] | None = None,
     rejection: Rejection | None = None,
+    last_good: Callable[[], Plan | None] = lambda: None,
     follow: Follow | None = None,
     proved: Callable[[Plan], object] = lambda _: None,
 ) -> int:
     """Serve a plan until a signal asks to stop, and return the exit code; SIGHUP reads the configuration again.
 
-    ``rejection`` says why the plan is that of an earlier configuration. ``follow`` runs besides, and may ask for the
+    ``rejection`` says why the plan is that of an earlier configuration; ``last_good`` returns that of one if this plan
+    cannot be served. ``follow`` runs besides, and may ask for the
     configuration to be read again, as SIGHUP does. ``proved`` is told of a plan that has discovered.
     """
     logs.configure(plan.settings, keeps_recent=plan.socket is not None)
-    make = functools.partial(Daemon, plan, read_again=read_again, rejection=rejection, proved=proved)
+    make = functools.partial(
+        Daemon, plan, read_again=read_again, rejection=rejection, last_good=last_good, proved=proved
+    )
     with collections_off():  # `_keep_what_is_loaded` switches them on again
         code = _run_loop(plan, signals, make, follow)
     signals.end(code)

@@ -58,6 +58,10 @@ _OF_HISTORY: Final = (
 )
 """What is loaded to keep what happens: there may be no descriptor later, when the setting is switched on."""
 
+_FELL_BACK: Final = (
+    "the last good configuration is in force, because the new one is bad: %s; mend it, and send SIGHUP or restart"
+)
+
 SCRAPE_DEADLINE: Final = 0.5
 """Seconds within which the event loop must give the numbers for ``/metrics``; after that, the last ones are shown."""
 
@@ -85,10 +89,6 @@ class Rejection:
         return {"state": "rejected", "reason": self.reason, "since": moment(self.since)}
 
 
-class _CannotListen(Exception):
-    """The probes cannot listen where a new plan says; the text says why."""
-
-
 @final
 class Daemon:
     """Serves a plan until it is cancelled, which is the orderly stop.
@@ -100,6 +100,8 @@ class Daemon:
         proved: Told of a plan when all its backends have discovered with it, or have found no hardware. Called in a
             thread, because it may write a file.
         rejection: Why the plan is that of an earlier configuration; None: it is not.
+        last_good: Returns the plan of an earlier configuration, for a first one that nothing can serve; None: there is
+            none. Called in a thread.
     """
 
     def __init__(
@@ -110,8 +112,11 @@ class Daemon:
         changed: Callable[[Plan], object] = lambda _: None,
         proved: Callable[[Plan], object] = lambda _: None,
         rejection: Rejection | None = None,
+        last_good: Callable[[], Plan | None] = lambda: None,
     ) -> None:
         self._plan = plan
+        self._last_good = last_good
+        self._refused: Exception | None = None
         self._read_again = read_again
         self._changed = changed
         self._proved = proved
@@ -140,15 +145,11 @@ class Daemon:
 
         Raises:
             PluginDirectoryGoneError: Only a new process can help.
-            ConfigurationError: The probes cannot listen where they are told to, or an extra is not installed.
+            ConfigurationError: The first plan cannot be served, and no earlier configuration helps.
         """
         warn_of_slips(os.environ)
         if self._rejection is not None:
-            logger.warning(
-                "the last good configuration is in force, because the new one is bad: %s; mend it, and send SIGHUP or "
-                "restart",
-                self._rejection.reason,
-            )
+            logger.warning(_FELL_BACK, self._rejection.reason)
         while True:
             plan = self._plan
             try:
@@ -164,17 +165,36 @@ class Daemon:
                         self._served = plan
                         async with self._labelled(plan, self._manager):
                             await self._until_changed(self._manager, plan)
-            except _CannotListen as error:
-                assert self._served is not None
-                logger.error("the previous configuration stays in force: %s", error)
-                self._reject(str(error))
-                self._plan = self._served
-                self._changed(self._plan)
             except ExceptionGroup as group:
-                raise _cause(group) from group
+                await self._fall_back(plan, _cause(group))
+            except (ConfigurationError, InvalidValueError) as error:
+                await self._fall_back(plan, error)
             finally:
                 self._manager = None
             logger.info("restarting with the changed configuration")
+
+    async def _fall_back(self, plan: Plan, error: Exception) -> None:
+        """Serve an earlier plan instead of one that nothing could serve.
+
+        Raises:
+            Exception: The error, if it is not of a new plan, or no earlier one helps.
+        """
+        if self._served is plan or not isinstance(error, (ConfigurationError, InvalidValueError)):
+            raise error
+        if self._served is not None:
+            logger.error("the previous configuration stays in force: %s", error)
+            self._plan = self._served
+        else:
+            if self._refused is not None:
+                raise self._refused  # it is not only the file
+            self._refused = error
+            found = await threads.run(self._last_good, name="kdp-reload")
+            if found is None:
+                raise error
+            logger.warning(_FELL_BACK, error)
+            self._plan = found
+        self._reject(str(error))
+        self._changed(self._plan)
 
     async def _begin_history(self, settings: Settings) -> None:
         """Keep what happens from now on, if there is a page that shows it; what was kept before a reload stays."""
@@ -304,10 +324,8 @@ class Daemon:
         try:
             return closing(make(settings.http))
         except ConfigurationError as error:
-            if self._served is None:
-                raise
             if self._served is not plan:
-                raise _CannotListen(str(error)) from None
+                raise
             logger.error("going on without probes: %s", error)
             return nullcontext() if path is None else closing(make(None))
 

@@ -43,11 +43,11 @@ def kept(tmp_path: Path) -> Path:
 
 async def readyz(plugin: Any) -> tuple[int, Any]:
     """Ask the probe of a process, which says in its log where it is."""
-    found = re.search(r"http://\S+/readyz", await plugin.says("health probes at"))
-    assert found is not None
+    await plugin.says("health probes at")
+    found = re.findall(r"http://\S+/readyz", plugin.log)[-1]
 
     def ask() -> tuple[int, Any]:
-        with urllib.request.urlopen(found[0], timeout=PATIENCE) as answer:  # noqa: S310
+        with urllib.request.urlopen(found, timeout=PATIENCE) as answer:  # noqa: S310
             return answer.status, json.load(answer)
 
     return await to_thread.run_sync(ask)
@@ -116,6 +116,45 @@ async def test_an_address_that_is_taken_is_rejected_and_no_time_bomb(
             assert body["configuration"]["state"] == "rejected"
             assert f"127.0.0.1:{busy}" in body["configuration"]["reason"]
             await plugin.stop()
+        async with start(*arguments) as plugin:  # which did end with it
+            await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+            await plugin.says("the last good configuration is in force, because the new one is bad: http address")
+            assert (await readyz(plugin))[1]["configuration"]["state"] == "rejected"
+            await plugin.stop()
+        async with start(*arguments, "--strict-config") as plugin:
+            assert await plugin.ends() == 2
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        ("release-policy: scrub\n", "scrub"),
+        ("mode: dra\nnode-name: n\nkubeconfig: /nonexistent\n", "/nonexistent"),
+    ],
+    ids=["policy", "mode"],
+)
+async def test_an_edit_that_only_serving_refuses_ended_the_plugin(
+    start: Start, kubelet: SimulatedKubelet, config: Path, edit: str, words: str
+) -> None:
+    """At once, by SIGHUP; and each restart after that, although a good configuration was kept."""
+    write(config, GOOD)
+    arguments = (program(), "W", "--config", str(config), "--http", "127.0.0.1:0")
+    async with start(*arguments) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        await until(lambda: any(config.parent.glob("state/config-*.json")), "the configuration is kept")
+        write(config, GOOD + edit)
+        plugin.process.send_signal(signal.SIGHUP)
+        assert words in await plugin.says("the previous configuration stays in force")
+        await plugin.says("connected to the kubelet", times=2)
+        assert words in (await readyz(plugin))[1]["configuration"]["reason"]
+        await plugin.stop()
+    async with start(*arguments) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        assert words in await plugin.says("the last good configuration is in force")
+        write(config, "set: {count: 2}\n")
+        plugin.process.send_signal(signal.SIGHUP)
+        await kubelet.until(allocatable={RESOURCE: 2})
+        await plugin.stop()
 
 
 async def test_what_discovery_refuses_is_not_kept(

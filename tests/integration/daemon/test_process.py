@@ -196,6 +196,16 @@ async def test_a_refusal_at_the_start_is_json_if_the_log_is(start: Start, tmp_pa
     assert json.loads(line)["msg"].startswith("KDP_POLL_INTERVAL: 'soon' must be")
 
 
+@pytest.mark.parametrize("text", ["log-format: json\nunknown: 1\n", "log-format: json\nset: {\n"])
+async def test_a_bad_file_that_asks_for_json_is_refused_in_json(start: Start, tmp_path: Path, text: str) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(text)
+    async with start(program(), "W", "--config", str(config)) as plugin:
+        assert await plugin.ends() == 2
+    [line] = plugin.lines
+    assert json.loads(line)["msg"].startswith(f"configuration file {config}:")
+
+
 async def test_a_typo_in_a_path_is_a_warning(start: Start, kubelet: SimulatedKubelet) -> None:
     """The plugin was ready with 0 devices, and the log had nothing above INFO."""
     async with start(program(), "W", "--kubelet-root", "/var/lib/kubelett") as plugin:
