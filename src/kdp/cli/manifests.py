@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import re
 import shlex
 from contextlib import suppress
@@ -257,6 +258,8 @@ def _deployment(
     cluster = _cluster(backend, plan, found or {}, extended_resource=extended_resource, reads_labels=reads_labels)
     is_controller = cluster is not None and cluster.is_controller  # whose devices are not this machine's
     nodes = [] if found is None or is_controller else _nodes(found, plan.host)
+    if found is not None and not is_controller:
+        needs = _with_sources(needs, found)
     if not is_controller and (found is None or not (nodes or is_overridden(backend, "needs"))):
         needs = _with_all_of_it(needs, backend, takes_host=invocation.takes_host)
     options = _options(flags)
@@ -395,6 +398,16 @@ def _nodes(found: Mapping[str, tuple[Device, ...]], host: Host | None) -> list[s
         with suppress(OSError):  # a link that leads round in a circle leads nowhere
             targets.add(host.resolve(path))
     return sorted(named | targets)
+
+
+def _with_sources(needs: Needs, found: Mapping[str, tuple[Device, ...]]) -> Needs:
+    """Return needs with the directories of all sources of mounts: a device whose source is not seen is Unhealthy."""
+    import attrs
+
+    sources = {mount.host_path for held in found.values() for device in held for mount in device.edits.mounts}
+    # The directory above: Kubernetes would make the one that is missing, and the source would be there, and empty.
+    above = {path if posixpath.dirname(path) == "/" else posixpath.dirname(path) for path in sources}
+    return attrs.evolve(needs, host_paths=(*needs.host_paths, *sorted(above)))
 
 
 def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, takes_host: bool) -> Needs:

@@ -139,10 +139,8 @@ def render(edits: ContainerEdits, host: Host) -> ContainerReply:
         host.device_node(node.host_path)
         reply.devices.add(container_path=node.container_path, host_path=node.host_path, permissions=node.permissions)
     for mount in edits.mounts:
-        if not host.exists(mount.host_path):
-            raise InvalidValueError(
-                f"mount source {mount.host_path} does not exist; the runtime would put an empty directory there"
-            )
+        if (fault := host.mount_fault(mount.host_path)) is not None:
+            raise InvalidValueError(f"{fault}; the runtime would put an empty directory there")
         reply.mounts.add(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
     return reply
 

@@ -283,6 +283,10 @@ class Host:
             return str(error)
         return None
 
+    def mount_fault(self, host_path: str) -> str | None:
+        """Return what is wrong with the source of a mount, as a sentence; None: it is there."""
+        return None if self.exists(host_path) else f"mount source {host_path} does not exist"
+
     def node_of_number(self, kind: Literal["char", "block"], major: int, minor: int) -> str | None:
         """Return the path below ``/dev`` of the device node with this number; None: there is none.
 

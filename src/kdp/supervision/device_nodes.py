@@ -1,7 +1,7 @@
-"""`DeviceNodes`: the device nodes of a backend's devices, what is wrong with each, and word of their changes.
+"""`DeviceNodes`: the device nodes and sources of mounts of a backend's devices: what is wrong, and word of changes.
 
-A node is looked at where it is (`Host.node_fault`); inotify only says when to look. A caller that begins to follow
-nodes looks at them again, because inotify does not report earlier changes.
+A node is looked at where it is (`Host.node_fault`), as is the source of a mount (`Host.mount_fault`); inotify only says
+when to look. A caller that begins to follow them looks again, because inotify does not report earlier changes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Self
 
 from ..hardware import DirectoryWatch
+from ..model.edits import DeviceNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class DeviceNodes:
-    """Looks at device nodes and follows them. An async context manager for as long as they are followed.
+    """Looks at them and follows them. An async context manager for as long as they are followed.
 
     Args:
-        host: Where the nodes are looked for; None: nowhere, as the devices are not those of this node.
+        host: Where they are looked for; None: nowhere, as the devices are not those of this node.
     """
 
     def __init__(self, host: Host | None) -> None:
@@ -39,11 +40,11 @@ class DeviceNodes:
         await self._watch.__aexit__(*exception)
 
     def faults(self, devices: Iterable[Device]) -> dict[str, str]:
-        """Return what is wrong with the nodes of devices, by device id. May be called in any thread."""
+        """Return what is wrong with the nodes and mounts of devices, by device id. May be called in any thread."""
         faults: dict[str, str] = {}
         if self._host is None:
             return faults
-        known: dict[str, str | None] = {}
+        known: dict[tuple[str, bool], str | None] = {}
         of_edits: dict[int, str | None] = {}
         for device in (device for device in devices if device.exists):
             key = id(device.edits)  # those of replicas are one object, and a thousand of them are looked at in no time
@@ -54,17 +55,19 @@ class DeviceNodes:
         return faults
 
     @staticmethod
-    def _fault(host: Host, edits: ContainerEdits, known: dict[str, str | None]) -> str | None:
-        """Return what is wrong with the first node of which something is."""
-        for node in edits.device_nodes:
-            if node.host_path not in known:
-                known[node.host_path] = host.node_fault(node.host_path)
-            if (fault := known[node.host_path]) is not None:
+    def _fault(host: Host, edits: ContainerEdits, known: dict[tuple[str, bool], str | None]) -> str | None:
+        """Return what is wrong with the first of them of which something is."""
+        for each in (*edits.device_nodes, *edits.mounts):
+            is_node = isinstance(each, DeviceNode)
+            key = each.host_path, is_node
+            if key not in known:
+                known[key] = host.node_fault(each.host_path) if is_node else host.mount_fault(each.host_path)
+            if (fault := known[key]) is not None:
                 return fault
         return None
 
     def follow(self, devices: Iterable[Device]) -> bool:
-        """Watch the directories of all device nodes ever seen: what vanished may come back.
+        """Watch the directories of all that was ever seen: what vanished may come back.
 
         Returns:
             Whether there is one that was not followed before: what happened to it until now was not told.
@@ -73,14 +76,14 @@ class DeviceNodes:
             return False
         before = self._count
         for edits in {id(device.edits): device.edits for device in devices}.values():  # of replicas one object
-            for node in edits.device_nodes:
-                self._nodes.setdefault(os.path.dirname(node.host_path), set()).add(node.host_path)
+            for each in (*edits.device_nodes, *edits.mounts):
+                self._nodes.setdefault(os.path.dirname(each.host_path), set()).add(each.host_path)
         for directory in self._nodes:
             self._watch_nearest(self._inside(directory))
         return self._count > before
 
     def _inside(self, directory: str) -> str:
-        assert self._host is not None  # there are nodes
+        assert self._host is not None  # there is something to follow
         return os.fspath(self._host.path(directory))
 
     @property
@@ -93,7 +96,7 @@ class DeviceNodes:
             directory = os.path.dirname(directory)
 
     async def changed(self) -> None:
-        """Wait for a change of a node, or of a directory above one, which is then followed again."""
+        """Wait for a change of one of them, or of a directory above one, which is then followed again."""
         while True:
             changes = {os.path.join(directory, name) for directory, name in await self._watch.changes()}
             if any(self._concerns(path.rstrip("/")) for path in changes):

@@ -9,7 +9,7 @@ import pytest
 
 import kdp
 from kdp.hardware import Host
-from kdp.testing import SimulatedKubelet
+from kdp.testing import Pod, SimulatedKubelet
 
 from .helpers import RESOURCE, Widgets, connected
 
@@ -34,4 +34,20 @@ async def test_a_node_that_vanishes_before_it_is_followed(
     monkeypatch.setattr(Host, "node_fault", look_and_lose)
     backend = Widgets(*(kdp.Device(id=path.name, edits=kdp.ContainerEdits.of_node(path)) for path in paths))
     async with connected(kubelet, backend):
+        await kubelet.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})
+
+
+async def test_a_missing_mount_source_was_a_black_hole_for_pods(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    """Each Allocate was refused, and its device stayed healthy."""
+    source = tmp_path / "firmware" / "w0.bin"
+    mount = kdp.Mount(host_path=source, container_path="/firmware.bin", read_only=True)
+    backend = Widgets(kdp.Device(id="w0", edits=kdp.ContainerEdits(mounts=[mount])), "w1")
+    async with connected(kubelet, backend) as manager:
+        await kubelet.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})
+        assert manager.status().resources[RESOURCE].faults["w0"].reason == f"mount source {source} does not exist"
+        source.parent.mkdir()
+        source.touch()
+        await kubelet.until(allocatable={RESOURCE: 2})
+        await kubelet.admit(Pod.asking({RESOURCE: 2}))
+        source.unlink()
         await kubelet.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})

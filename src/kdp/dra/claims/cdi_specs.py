@@ -116,8 +116,8 @@ def render_part(
     for node in edits.device_nodes:
         host.device_node(node.host_path)
     for mount in edits.mounts:
-        if not host.exists(mount.host_path):
-            raise InvalidValueError(f"mount source {mount.host_path} does not exist; a container could not be made")
+        if (fault := host.mount_fault(mount.host_path)) is not None:
+            raise InvalidValueError(f"{fault}; a container could not be made")
     joined = frozenset(joined_env)
     owns = [_own(device.edits, edits, joined) for device in devices]
     found: list[CdiDevice] = []
