@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import kdp
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
 
@@ -186,3 +187,13 @@ def test_a_serial_number_that_is_no_text_made_another_card(sysfs_tree: SysfsTree
     for place in ("xmc.u", "xmc.u.256.0"):
         sysfs_tree.path(f"{user}/{place}/serial_num").write_bytes(b"\xff" * 32)
     assert backend.discover() == before
+
+
+@pytest.mark.parametrize(("vendor", "device"), [(0x8086, 0x09C4), (0x10EE, 0x5000)])
+def test_a_board_without_a_driver_was_a_node_without_boards(sysfs_tree: SysfsTree, vendor: int, device: int) -> None:
+    """The plugin was ready with no resource, and an update of the DaemonSet went on."""
+    sysfs_tree.pci_function("0000:3b:00.0", vendor=vendor, device=device)
+    with pytest.raises(kdp.NotReady, match=f"no driver is bound to 0000:3b:00.0 .{vendor:04x}:{device:04x}.; load"):
+        Fpga(sysfs_tree.host).discover()
+    sysfs_tree.pci_function("0000:5e:00.0", vendor=vendor, device=device, driver="vfio-pci")
+    assert not Fpga(sysfs_tree.host).discover()

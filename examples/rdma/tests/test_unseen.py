@@ -241,3 +241,16 @@ def test_a_function_of_uio_has_its_node_or_is_unhealthy(node: SysfsTree, write_c
     device, told = _passed(node, write_config, driver)
     assert told["uio"] == {"mount": "/dev/uio4"}
     assert (device.health.is_healthy, nodes_of(device)) == (True, ["uio4"])
+
+
+@pytest.mark.parametrize(
+    ("driver", "words"), [(None, "no driver is bound to it"), ("mlx5_core", "mlx5_core made no RDMA device")]
+)
+def test_an_adapter_without_a_driver_was_a_node_without_adapters(
+    sysfs_tree: SysfsTree, driver: str | None, words: str
+) -> None:
+    """The plugin was ready with 0 devices, and an update of the DaemonSet went on."""
+    assert not Rdma(sysfs_tree.host).discover()
+    sysfs_tree.pci_function("0000:3b:00.0", vendor=0x15B3, device=0x1017, class_code=0x020000, driver=driver)
+    with pytest.raises(kdp.NotReady, match=rf"0000:3b:00.0 \(15b3:1017\): {words}; load mlx5_core and mlx5_ib"):
+        Rdma(sysfs_tree.host).discover()

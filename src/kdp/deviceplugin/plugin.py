@@ -362,7 +362,7 @@ class DevicePlugin:
                 self.failed_preferences += 1
             case AllocateRefused():
                 self._doubted.set()
-                self._refusals.refused(event.ids, event.reason)
+                self._refusals.refused(event.ids, event.reason, is_failure=event.is_failure)
             case Allocated():
                 if self._history is not None:
                     self._history.add("allocated", self.resource, event.why, event.ids)

@@ -42,8 +42,8 @@ class RefusalLog:
         self._others = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def refused(self, ids: Sequence[str], reason: str) -> None:
-        """Log a refusal, or count it."""
+    def refused(self, ids: Sequence[str], reason: str, *, is_failure: bool) -> None:
+        """Log a refusal, or count it; as a warning only if it is a failure of the backend."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(PERIOD, self.end)
         if reason in self._more:
@@ -55,7 +55,8 @@ class RefusalLog:
             if self._history is not None:
                 self._history.add("refused", self._resource, reason, ids)
             some = ", ".join(ids[:_MOST_IDS]) + (", ..." if len(ids) > _MOST_IDS else "")
-            self._warn(f"Allocate of {some or 'no device'} was refused: {reason}")
+            level = logging.WARNING if is_failure else logging.INFO
+            self._log(level, f"Allocate of {some or 'no device'} was refused: {reason}")
 
     def end(self) -> None:
         """End the period: tell how often the sentences came again. Idempotent."""
@@ -71,9 +72,9 @@ class RefusalLog:
             self._tell(f"{others} more Allocates were refused in {PERIOD:g} s, for other reasons")
 
     def _tell(self, text: str) -> None:
-        self._warn(text)
+        self._log(logging.INFO, text)
         if self._history is not None:
             self._history.add("refused", self._resource, text)
 
-    def _warn(self, text: str) -> None:
-        logger.warning("%s: %s", self._resource, text, extra={"resource": self._resource})
+    def _log(self, level: int, text: str) -> None:
+        logger.log(level, "%s: %s", self._resource, text, extra={"resource": self._resource})

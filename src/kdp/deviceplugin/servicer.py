@@ -83,12 +83,19 @@ class PreferenceFailed:
 @final
 @attrs.frozen
 class AllocateRefused:
-    """An Allocate was refused: the devices of one container, and the sentence that its pod shows."""
+    """An Allocate was refused.
+
+    Attributes:
+        ids: The devices of one container.
+        reason: The sentence that its pod shows.
+        is_failure: Whether a hook failed or was late; otherwise kdp or the backend said no.
+    """
 
     __repr__ = shown
 
     ids: tuple[str, ...]
     reason: str
+    is_failure: bool
 
 
 @final
@@ -285,7 +292,8 @@ class Servicer:
         try:
             return await self._allocate_container(ids)
         except Exception as error:
-            self._post(AllocateRefused(tuple(sorted(set(ids))), sentence(error)))
+            is_failure = not isinstance(error, KdpError) or result_of(code_of(error)) == "failed"
+            self._post(AllocateRefused(tuple(sorted(set(ids))), sentence(error), is_failure))
             raise
 
     async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -213,6 +214,7 @@ async def test_a_refused_allocate_leaves_a_line_and_a_flood_of_them_two(
 ) -> None:
     """The pod showed the reason, and the plugin's log had nothing of it."""
     monkeypatch.setattr("kdp.deviceplugin.refusal_log.PERIOD", 3600.0)
+    caplog.set_level(logging.INFO)
 
     class Choosy(Widgets):
         @override
@@ -225,6 +227,36 @@ async def test_a_refused_allocate_leaves_a_line_and_a_flood_of_them_two(
                 await kubelet.admit(Pod.asking({RESOURCE: 2}))
     told = [record for record in caplog.records if "refused" in record.message]
     assert [(record.levelname, record.message) for record in told] == [
-        ("WARNING", f"{RESOURCE}: Allocate of w0, w1 was refused: not these"),
-        ("WARNING", f"{RESOURCE}: 19 more Allocates were refused in 3600 s: not these"),
+        ("INFO", f"{RESOURCE}: Allocate of w0, w1 was refused: not these"),
+        ("INFO", f"{RESOURCE}: 19 more Allocates were refused in 3600 s: not these"),
     ]
+
+
+async def test_a_hook_that_raises_is_a_warning_where_a_refusal_on_purpose_is_none(
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Widgets):
+        @override
+        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+            raise OSError("the card does not answer")
+
+    async with connected(kubelet, Broken("w0")):
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+    [told] = [record for record in caplog.records if "Allocate of w0 was refused" in record.message]
+    assert told.levelname == "WARNING"
+
+
+async def test_no_line_said_which_pod_a_granted_allocate_was_for(
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kubelet does not say it with the call; its next list does."""
+    caplog.set_level(logging.DEBUG, logger="kdp")
+    async with kubelet.serving(Widgets("w0")) as manager:
+        manager.want_holders()
+        await until(lambda: manager.holders(RESOURCE) is not None)
+        await kubelet.admit(Pod.asking({RESOURCE: 1}, name="train-0"))
+        manager.want_holders()
+        await until(lambda: [r for r in caplog.records if "is held by default/train-0 (main)" in r.message])
+    [told] = [r for r in caplog.records if "is held by" in r.message]
+    assert (told.levelname, told.message) == ("DEBUG", f"{RESOURCE}: w0 is held by default/train-0 (main)")

@@ -38,6 +38,9 @@ ShellNames = Literal["common", "exact"]
 _SUBSYSTEMS = ("fpga_region", "fpga", "platform", "pci", "drm")
 """Whose events say that boards, ports or cards come or go. A port of DFL is a platform device."""
 
+_ACCELERATOR, _VENDORS = 0x1200, (0x8086, 0x10EE)
+"""The PCI class of boards that are programmed, and who makes those that this backend serves."""
+
 _SETTLED = 2.0
 """Seconds after which a board without an interface has none: its driver needs a tenth of a second."""
 
@@ -150,12 +153,24 @@ class Fpga(kdp.DeviceBackend):
             except (_Unnamed, kdp.KdpError) as error:  # whatever a board says, it is its own affair
                 left_out.append(str(error))
         self._tell(left_out)
+        if not found and not left_out:
+            self._expect_drivers()
         engines = {board.address: [board.engine] for board in boards if board.engine is not None}
         cards: dict[str, list[kdp.hardware.Directory]] = {
             name: [member.directory for member in members] for name, members in self._members.items()
         }
         self._sensed = {each.id: cards.get(each.id) or engines.get(each.unit, []) for each in found.values()}
         return [*found.values()]
+
+    def _expect_drivers(self) -> None:
+        """Refuse to be ready while boards are on the PCI bus and no driver has any of them."""
+        boards = [each for each in self.host.pci_functions(class_code=_ACCELERATOR) if each.vendor in _VENDORS]
+        if boards and all(board.driver is None for board in boards):
+            board = boards[0]
+            raise kdp.NotReady(
+                f"no driver is bound to {board.address} ({board.vendor:04x}:{board.device:04x}); load dfl-pci for "
+                "Intel's boards, or install XRT for AMD's cards"
+            )
 
     @override
     def measure(self) -> dict[str, dict[str, float]]:

@@ -56,6 +56,9 @@ WITHOUT_RDMA_CM = (
     "run 'modprobe rdma_ucm' on the node"
 )
 
+_MELLANOX, _NETWORK = 0x15B3, 0x02
+"""Whose network adapters all do RDMA; and their PCI class."""
+
 _NODE_LABELS = tuple(
     f"feature.node.kubernetes.io/{name}=true" for name in ("rdma.available", "rdma.capable", "pci-15b3.present")
 )
@@ -171,6 +174,8 @@ class Rdma(kdp.DeviceBackend):
         complaints = set(self._config.warnings)
         hcas = read_hcas(self.host, self._known)
         self._hcas = hcas
+        if not hcas:
+            self._expect_drivers()
         interfaces = {name for hca in hcas for name in hca.interfaces}
         own = {name for hca in hcas if not hca.facts.is_virtual for name in hca.interfaces}
         interfaces |= judged_with(self.host, own)
@@ -195,6 +200,15 @@ class Rdma(kdp.DeviceBackend):
             logger.warning("%s", complaint)
         self._complaints = complaints
         return found
+
+    def _expect_drivers(self) -> None:
+        """Refuse to be ready while an adapter is on the PCI bus and no driver has made an RDMA device of any."""
+        for function in self.host.pci_functions(vendor=_MELLANOX, class_code=_NETWORK):
+            missing = (
+                "no driver is bound to it" if function.driver is None else f"{function.driver} made no RDMA device"
+            )
+            what = f"{function.address} ({function.vendor:04x}:{function.device:04x})"
+            raise kdp.NotReady(f"{what}: {missing}; load mlx5_core and mlx5_ib")
 
     def _adapters(
         self, hcas: Sequence[Hca], manager: str | None, complaints: set[str], *, refused: str | None

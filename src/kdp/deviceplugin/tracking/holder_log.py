@@ -5,7 +5,8 @@ A list of a kubelet that does not know all its pods yet says who holds a device,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+import logging
+from typing import TYPE_CHECKING, Literal, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,11 +15,18 @@ if TYPE_CHECKING:
     from ...kubelet.podresources import Holder
 
 
+logger = logging.getLogger(__name__)
+
+
 @final
 class HolderLog:
-    """Adds each change to a history; what pods hold at the first list is no news."""
+    """Adds each change to a history, and to the log at DEBUG; what pods hold at the first list is no news.
 
-    def __init__(self, history: History) -> None:
+    Args:
+        history: Takes the changes; None: only the log does.
+    """
+
+    def __init__(self, history: History | None) -> None:
         self._history = history
         self._known: dict[tuple[str, str], Holder] | None = None
 
@@ -40,12 +48,17 @@ class HolderLog:
         }
         taken = {key: holder for key, holder in holders.items() if known.get(key) != holder}
         for (resource, holder), ids in _by_holder(returned).items():
-            self._history.add("released", resource, f"by {holder}", ids)
+            self._tell("released", resource, holder, ids)
         for (resource, holder), ids in _by_holder(taken).items():
-            self._history.add("held", resource, f"by {holder}", ids)
+            self._tell("held", resource, holder, ids)
         for key in returned:
             del known[key]
         known.update(taken)
+
+    def _tell(self, kind: Literal["held", "released"], resource: str, holder: Holder, ids: list[str]) -> None:
+        if self._history is not None:
+            self._history.add(kind, resource, f"by {holder}", ids)
+        logger.debug("%s: %s is %s by %s", resource, ", ".join(ids), kind, holder, extra={"resource": resource})
 
 
 def _by_holder(found: Mapping[tuple[str, str], Holder]) -> dict[tuple[str, Holder], list[str]]:

@@ -115,7 +115,7 @@ class Tracker:
         history: History | None = None,
     ) -> None:
         self._holder_log: HolderLog | None = None
-        if history is not None:
+        if history is not None or logger.isEnabledFor(logging.DEBUG):
             from .holder_log import HolderLog  # late: few plugins pay for it
 
             self._holder_log = HolderLog(history)
