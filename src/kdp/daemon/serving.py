@@ -348,7 +348,7 @@ class Daemon:
             return None
         if plan.settings.metrics == "pods" and plan.settings.mode != "device-plugin":
             logger.warning(
-                "--metrics pods: a DRA driver is told of claims and not of pods, so no series names a pod; "
+                "--metrics pods: claims have no pods in DRA, so no series names a pod; "
                 "kubectl get resourceclaims -A says who has which device"
             )
         self._directories = Directories(written_places(plan.settings))

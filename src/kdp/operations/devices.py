@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # no annotation of these classes is looked at
 
     from ..kubelet.podresources import Holder  # noqa: TC004
     from ..supervision.measuring import Measured  # noqa: TC004
-    from .reading import Reading
     from .series import Series  # noqa: TC004
 
 MOST_DEVICES: Final = 1024
@@ -72,15 +71,22 @@ class MeasuredDevices:
     resources: Mapping[str, str]
 
 
-def text_of_devices(reading: Reading) -> str:
-    """Return the lines of all series of devices."""
-    write = functools.partial(_labels, series.ALLOCATION.labels_in(reading.mode)[0])
+def text_of_devices(measured: Iterable[MeasuredDevices], held: Iterable[Held], *, names_pods: bool, mode: str) -> str:
+    """Return the lines of all series of devices.
+
+    Args:
+        measured: What was measured.
+        held: Who holds what.
+        names_pods: Whether each device is named with the pod that holds it.
+        mode: The process's mode, as ``dra``.
+    """
+    write = functools.partial(_labels, series.ALLOCATION.labels_in(mode)[0])
     pods: dict[str, Pod] = {}
     samples: dict[Series, dict[str, float]] = {}
-    if reading.names_pods:
-        _add_holders(samples.setdefault(series.ALLOCATION, {}), reading.held, pods, write)
-    for each in reading.measured:
-        _add_measured(samples, each, pods if reading.names_pods else None, write)
+    if names_pods:
+        _add_holders(samples.setdefault(series.ALLOCATION, {}), held, pods, write)
+    for each in measured:
+        _add_measured(samples, each, pods if names_pods else None, write)
     lines: list[str] = []
     for of, found in samples.items():
         if found:

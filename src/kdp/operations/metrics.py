@@ -107,7 +107,9 @@ class Metrics:
             return self._rendered[1]  # many clients asked together
         self._last = reading or self._last
         self._collector.reading, self._collector.is_blocked = self._last, reading is None
-        text = generate_latest(self._registry).decode() + text_of_devices(self._last)
+        text = generate_latest(self._registry).decode() + text_of_devices(
+            self._last.measured, self._last.held, names_pods=self._last.names_pods, mode=self._last.mode
+        )
         self._rendered = reading, text
         return text
 

@@ -7,17 +7,28 @@ when to look. A caller that begins to follow them looks again, because inotify d
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from ..hardware import DirectoryWatch
-from ..model.edits import DeviceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ..hardware import Host
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
+
+
+_Look = Callable[[str], str | None]
+
+
+def _looks(host: Host, edits: ContainerEdits) -> Iterator[tuple[str, _Look]]:
+    """Return the paths of nodes and mounts, each with what says what is wrong with it."""
+    for node in edits.device_nodes:
+        yield node.host_path, host.node_fault
+    for mount in edits.mounts:
+        yield mount.host_path, host.mount_fault
 
 
 class DeviceNodes:
@@ -44,7 +55,7 @@ class DeviceNodes:
         faults: dict[str, str] = {}
         if self._host is None:
             return faults
-        known: dict[tuple[str, bool], str | None] = {}
+        known: dict[tuple[str, _Look], str | None] = {}
         of_edits: dict[int, str | None] = {}
         for device in (device for device in devices if device.exists):
             key = id(device.edits)  # those of replicas are one object, and a thousand of them are looked at in no time
@@ -55,13 +66,11 @@ class DeviceNodes:
         return faults
 
     @staticmethod
-    def _fault(host: Host, edits: ContainerEdits, known: dict[tuple[str, bool], str | None]) -> str | None:
+    def _fault(host: Host, edits: ContainerEdits, known: dict[tuple[str, _Look], str | None]) -> str | None:
         """Return what is wrong with the first of them of which something is."""
-        for each in (*edits.device_nodes, *edits.mounts):
-            is_node = isinstance(each, DeviceNode)
-            key = each.host_path, is_node
-            if key not in known:
-                known[key] = host.node_fault(each.host_path) if is_node else host.mount_fault(each.host_path)
+        for path, look in _looks(host, edits):
+            if (key := (path, look)) not in known:
+                known[key] = look(path)
             if (fault := known[key]) is not None:
                 return fault
         return None
@@ -76,8 +85,8 @@ class DeviceNodes:
             return False
         before = self._count
         for edits in {id(device.edits): device.edits for device in devices}.values():  # of replicas one object
-            for each in (*edits.device_nodes, *edits.mounts):
-                self._nodes.setdefault(os.path.dirname(each.host_path), set()).add(each.host_path)
+            for path, _ in _looks(self._host, edits):
+                self._nodes.setdefault(os.path.dirname(path), set()).add(path)
         for directory in self._nodes:
             self._watch_nearest(self._inside(directory))
         return self._count > before

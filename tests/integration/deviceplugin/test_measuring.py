@@ -111,7 +111,7 @@ async def test_a_backend_that_is_opened_again_and_again_was_measured_twelve_time
             self.opened.append(time.monotonic())
 
         @override
-        async def watch(self, report: kdp.Reporter) -> None:
+        def watch(self, report: kdp.Reporter) -> None:
             raise kdp.NotReady("the card restarts")
 
     backend = Restless("w0")
