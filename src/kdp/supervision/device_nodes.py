@@ -7,28 +7,16 @@ when to look. A caller that begins to follow them looks again, because inotify d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from ..hardware import DirectoryWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from ..hardware import Host
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
-
-
-_Look = Callable[[str], str | None]
-
-
-def _looks(host: Host, edits: ContainerEdits) -> Iterator[tuple[str, _Look]]:
-    """Return the paths of nodes and mounts, each with what says what is wrong with it."""
-    for node in edits.device_nodes:
-        yield node.host_path, host.node_fault
-    for mount in edits.mounts:
-        yield mount.host_path, host.mount_fault
 
 
 class DeviceNodes:
@@ -55,7 +43,7 @@ class DeviceNodes:
         faults: dict[str, str] = {}
         if self._host is None:
             return faults
-        known: dict[tuple[str, _Look], str | None] = {}
+        known: dict[str, str | None] = {}
         of_edits: dict[int, str | None] = {}
         for device in (device for device in devices if device.exists):
             key = id(device.edits)  # those of replicas are one object, and a thousand of them are looked at in no time
@@ -66,12 +54,15 @@ class DeviceNodes:
         return faults
 
     @staticmethod
-    def _fault(host: Host, edits: ContainerEdits, known: dict[tuple[str, _Look], str | None]) -> str | None:
+    def _fault(host: Host, edits: ContainerEdits, known: dict[str, str | None]) -> str | None:
         """Return what is wrong with the first of them of which something is."""
-        for path, look in _looks(host, edits):
-            if (key := (path, look)) not in known:
-                known[key] = look(path)
-            if (fault := known[key]) is not None:
+        for node in edits.device_nodes:
+            if node.host_path not in known:
+                known[node.host_path] = host.node_fault(node.host_path)
+            if (fault := known[node.host_path]) is not None:
+                return fault
+        for mount in edits.mounts:
+            if (fault := host.mount_fault(mount.host_path)) is not None:
                 return fault
         return None
 
@@ -85,7 +76,8 @@ class DeviceNodes:
             return False
         before = self._count
         for edits in {id(device.edits): device.edits for device in devices}.values():  # of replicas one object
-            for path, _ in _looks(self._host, edits):
+            nodes, mounts = edits.device_nodes, edits.mounts
+            for path in (*(node.host_path for node in nodes), *(mount.host_path for mount in mounts)):
                 self._nodes.setdefault(os.path.dirname(path), set()).add(path)
         for directory in self._nodes:
             self._watch_nearest(self._inside(directory))
