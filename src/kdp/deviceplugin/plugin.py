@@ -177,6 +177,7 @@ class DevicePlugin:
 
     def _without_unscrubbed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         records = self._tracker.records
+        records.presume(self.resource, (device.id for device in devices if device.exists))
         unsaved = records.unsaved(self.resource)
         withheld = records.withheld(self.resource, (device.id for device in devices))
         return without_blocked(devices, lambda device: unsaved or withheld.get(device.id))

@@ -414,3 +414,56 @@ async def test_a_disk_that_is_full_while_a_container_waits_for_a_scrub(
         await until(lambda: backend.scrubbed)
         await kubelet.start_container(second.pod)
         assert backend.steps[-1] == ("start", "w0")
+
+
+def state_files(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.glob("example.com_widget.*.json")}
+
+
+async def test_after_a_broken_state_file_the_next_pod_read_the_secret(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """Nobody knew which device a pod had had. So each is scrubbed that no pod has now."""
+    before = Memory("w0", "w1", "w2")
+    async with connected(kubelet, before, pace=QUICK, state_dir=tmp_path):
+        gone = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        stays = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await lists(kubelet)
+        saved = state_files(tmp_path)
+    after = Memory("w0", "w1", "w2")
+    after.memory = dict.fromkeys(("w0", "w1", "w2"), "a secret")
+    for path, data in saved.items():
+        path.write_bytes(data[: len(data) // 2])
+    await kubelet.delete(gone)
+    [kept] = stays.devices(RESOURCE)
+    async with connected(kubelet, after, pace=QUICK, state_dir=tmp_path):
+        await until(lambda: len(after.scrubbed) == 2)
+        await kubelet.until(capacity={RESOURCE: 3}, allocatable={RESOURCE: 2})
+        assert after.memory == {kept: "a secret"}
+        await kubelet.admit(Pod.asking({RESOURCE: 2}))
+        await kubelet.delete(stays)
+        await kubelet.until(allocatable={RESOURCE: 3})
+        assert after.memory == {}
+
+
+async def test_a_disk_that_was_full_once_kept_all_devices_withheld(
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only an Allocate saved, and none came, because nothing was offered."""
+    monkeypatch.setattr("kdp.deviceplugin.plugin.LOOK_PAUSE", 0.05)
+    is_full = threading.Event()
+    save = AllocationStore._replace
+
+    def fill(self: AllocationStore, allocations: list[Saved]) -> None:
+        if is_full.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(self, allocations)
+
+    monkeypatch.setattr(AllocationStore, "_replace", fill)
+    async with connected(kubelet, Memory("w0", "w1"), pace=QUICK, state_dir=tmp_path):
+        is_full.set()
+        with pytest.raises(AdmissionError, match="No space left on device"):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await kubelet.until(allocatable={RESOURCE: 0})
+        is_full.clear()
+        await kubelet.until(allocatable={RESOURCE: 2})

@@ -301,6 +301,26 @@ class AllocationRecords:
             if problem != self._unwritable:
                 self._unwritable = problem
                 self.offers.set(None)
+            if problem is None:
+                for resource in self._resources.values():
+                    if resource.store is not None and resource.store.problem is not None:
+                        await self._save(resource)  # no Allocate does it: none is offered
+
+    def presume(self, resource: str, ids: Iterable[str]) -> None:
+        """Take devices as given away before, of which nobody knows it any more: what said it was broken."""
+        store = self._resources[resource].store
+        if store is None or not store.has_lost:
+            return
+        store.has_lost = False
+        unknown = {self._allocations.place(resource, each): each for each in ids}
+        records = [
+            AllocationRecord(uid=os.urandom(16).hex(), resource=resource, ids=(each,), state={}, is_back=True)
+            for each in unknown.values()
+            if not self._allocations.is_owed(resource, each)
+        ]
+        self._allocations.adopt([(record, True) for record in records], time.monotonic())
+        self.save([resource])
+        self.changes.set(None)
 
     async def scrubbed(self, resource: str, ids: Sequence[str], *, until: float) -> None:
         """Wait until what earlier containers left on these devices is scrubbed.

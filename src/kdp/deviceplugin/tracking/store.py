@@ -136,11 +136,13 @@ class AllocationStore:
     Attributes:
         has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's
             when it ends.
+        has_lost: Whether a file was set aside that said what pods have of the devices.
         problem: Why the directory cannot be used; None: it can, or there was no need.
     """
 
     def __init__(self, directory: Path, resource: str, plugin_dir: Path, *, releases: bool = True) -> None:
         self.has_neighbours = False
+        self.has_lost = False
         self._plugin_dir = os.fspath(plugin_dir)
         self._releases = releases
         self._directory = directory
@@ -305,6 +307,7 @@ class AllocationStore:
             raise _Unreadable(f"it is broken ({type(error).__name__}: {error})") from None
 
     def _set_aside(self, path: Path, error: _Unreadable | OSError) -> None:
+        self.has_lost = True
         why = error.strerror if isinstance(error, OSError) else error
         aside = path.with_name(f"{path.name}.set-aside-{time.time():.0f}")
         try:
@@ -312,7 +315,7 @@ class AllocationStore:
         except OSError as refused:
             self._warn(f"{path} cannot be used: {why}; nor can it be set aside: {refused.strerror}")
             return
-        text = f"cannot be used: {why}; set aside as {aside.name}, its devices are not released"
+        text = f"cannot be used: {why}; set aside as {aside.name}; which pod had which device is not known any more"
         extra = {"resource": self._resource, "path": str(aside)}
         logger.error("%s: the saved allocations in %s %s", self._resource, path, text, extra=extra)
 
