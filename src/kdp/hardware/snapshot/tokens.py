@@ -161,7 +161,7 @@ _HARMLESS: Final = frozenset(
     b"null true false none yes no on off not missing invalid expired required refused denied rejected failed unknown "
     b"empty unset set given found wrong bad the a an and or for from in of is was must may can cannot has should too "
     b"unauthorized forbidden changed rotated left needed optional default".split()
-)
+) | {b"left out"}
 """Words that follow the name of a secret in a sentence."""
 
 _WORD: Final = r"(?:[A-Z]?[a-z]+|[A-Z]{2,9}|[a-z]{1,4}[0-9]{1,2})"
