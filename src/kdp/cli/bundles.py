@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..daemon.setting import Given
 from ..daemon.sources import from_environment
 from ..doctor import bundle
 from ..hardware.snapshot import archive
+from ..storage import reading
 from .failures import Failure, Refusal
 from .streams import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from typing import TextIO
 
     from ..doctor.examination import Finding
@@ -43,7 +45,30 @@ def settings_of(flags: Mapping[str, str | None], assignments: Sequence[str], con
         name.removeprefix("KDP_SET_"): text for name, text in os.environ.items() if name.startswith("KDP_SET_")
     }
     parameters |= {name: text for name, _, text in (each.partition("=") for each in assignments)}
-    return bundle.Settings(settings=given, parameters=parameters)
+    kubeconfig = flags.get("kubeconfig") or os.environ.get("KDP_KUBECONFIG") or config.settings.get("kubeconfig")
+    named = kubeconfig.value if isinstance(kubeconfig, Given) else kubeconfig
+    hidden = [_of_file(path) for path in (*_kubeconfigs(named), *_ACCOUNT)]
+    return bundle.Settings(
+        settings=given, parameters=parameters, hidden=[*hidden, (config.text or "").encode(errors="replace")]
+    )
+
+
+_ACCOUNT: Final = (Path("/var/run/secrets/kubernetes.io/serviceaccount/token"),)
+
+
+def _kubeconfigs(named: object) -> list[Path]:
+    """Return the files that say how to reach the API server, as `kdp.cluster` and kubectl look for them."""
+    if named:
+        return [Path(str(named))]
+    paths = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    return [Path(path) for path in paths.split(os.pathsep) if path]
+
+
+def _of_file(path: Path) -> bytes:
+    try:
+        return reading.read(path, limit=1 << 20)
+    except OSError:
+        return b""
 
 
 def write(out: TextIO, file: Path, node: Node, findings: Sequence[Finding], settings: bundle.Settings) -> None:
@@ -58,7 +83,7 @@ def write(out: TextIO, file: Path, node: Node, findings: Sequence[Finding], sett
         click.echo(f"  {shown(line)}", file=out)
     click.echo("Names of nodes, pods, and files stay in it. Read it before you give it away: tar xzOf FILE", file=out)
     try:
-        archive.write(made, file)
+        archive.write(made, file, first=bundle.CONTENTS)
     except OSError as error:
         raise Failure(f"{file} cannot be written ({error.strerror}); name another file") from None
     click.echo(f"{file}: {file.stat().st_size / 1024:.1f} KiB", file=out)

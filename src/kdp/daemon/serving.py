@@ -303,7 +303,7 @@ class Daemon:
         from .pages import log_page, status_pages
         from .probes import Page, Probes
 
-        facts = attrs.evolve(self._facts, directories=settings.directories)
+        facts = attrs.evolve(self._facts, directories=settings.directories, settings=settings.changed)
         is_shown = settings.status_page == "on"
         pages: dict[str, Page[Any]] = status_pages(self._look, functools.partial(_document, facts), is_shown)
         if path is not None and (lines := recent()) is not None:

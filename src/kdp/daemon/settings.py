@@ -408,6 +408,12 @@ class Settings:
         }
 
     @property
+    def changed(self) -> Mapping[str, str]:
+        """The settings that differ from their defaults, by key, as the process's status tells them."""
+        values = {each.key: (getattr(self, name), each.default) for name, each in SETTINGS.items()}
+        return {key: "none" if value is None else str(value) for key, (value, at) in values.items() if value != at}
+
+    @property
     def paths(self) -> KubeletPaths:
         """The kubelet's directories."""
         return KubeletPaths.under(

@@ -4,19 +4,21 @@ It is a snapshot of the node's hardware (`kdp.hardware.snapshot`) with documents
 both: a serial number that sysfs names is replaced in a log, too. `kdp devices --snapshot` works on a bundle.
 
 What is not known to be harmless is left out: values of the backend's own parameters, states of allocations, and what
-containers were given. Names of nodes, pods, and files stay.
+containers were given. `kdp.hardware.snapshot.tokens` has the table of what counts as a secret in all texts. Names of
+nodes, pods, and files stay.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import platform
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
@@ -34,15 +36,17 @@ from .answers import Answer, Question, Verdict
 from .examination import THREADS, Finding
 from .living import pod_of
 from .node import MOST_PLUGINS, text_of
+from .plain import list_in, mapping_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from .node import Node
 
 PLACE: Final = "/kdp-bundle"
-VERSION: Final = 1
+CONTENTS: Final = f"{PLACE}/CONTENTS"
+VERSION: Final = 2
 
 PATIENCE: Final = 20.0
 """Seconds for the hardware: a driver may take its time with each attribute."""
@@ -76,15 +80,17 @@ class Bundle:
 @final
 @attrs.frozen(kw_only=True)
 class Settings:
-    """What the command knows of the plugin's settings.
+    """What the command itself was given. A running plugin tells its own settings.
 
     Attributes:
         settings: The values of kdp's own settings, by variable or key.
         parameters: The backend's own parameters. Only their names are told.
+        hidden: Files that hold secrets, such as the configuration and the kubeconfig. Nothing of them is told.
     """
 
     settings: Mapping[str, str] = attrs.field(factory=dict[str, str])
     parameters: Mapping[str, object] = attrs.field(factory=dict[str, object])
+    hidden: Sequence[bytes] = attrs.field(default=(), repr=False)
 
 
 def make(node: Node, findings: Sequence[Finding], settings: Settings) -> Snapshot:
@@ -92,30 +98,41 @@ def make(node: Node, findings: Sequence[Finding], settings: Settings) -> Snapsho
     snapshot = _within(PATIENCE, lambda: capture(node.host, generic_paths(node.host)), "hardware")
     if snapshot is None:
         snapshot = Snapshot(kernel=f"{platform.system()} {platform.release()} {platform.machine()}")
+    statuses = [*_statuses(node)]
     documents: dict[str, object] = {
         "about.json": _about(),
         "answers.json": [_answer(each) for each in findings],
         "checkpoint.json": _checkpoint(node),
         "settings.json": {
-            "settings": settings.settings,
-            "parameters": dict.fromkeys(settings.parameters, "left out"),
+            "plugins": {str(socket): mapping_in(told).get("settings", "not told") for socket, told in statuses},
+            "doctor": {
+                "settings": settings.settings,
+                "parameters": dict.fromkeys(settings.parameters, "left out"),
+            },
         },
         "state.json": _state(node),
     }
-    for number, (socket, told) in enumerate(_statuses(node)):
+    for number, (socket, told) in enumerate(statuses):
         documents[f"status-{number}.json"] = {"socket": str(socket), "status": told}
     for name, document in documents.items():
-        text = json.dumps(tokens.without_values(document), indent=1)
-        snapshot.files[f"{PLACE}/{name}"] = FileEntry(f"{text}\n".encode(), 0o644)
+        snapshot.files[f"{PLACE}/{name}"] = FileEntry(f"{json.dumps(document, indent=1)}\n".encode(), 0o644)
     for name, data in (*_logs(node), *_own_logs(node)):
         snapshot.files[f"{PLACE}/logs/{name}"] = FileEntry(data, 0o644)
-    snapshot.files[f"{PLACE}/CONTENTS"] = FileEntry(b"", 0o644)
-    redact(snapshot, KINDS, known=_known(node, settings))
+    snapshot.files[CONTENTS] = FileEntry(b"", 0o644)
+    public = {*_public(statuses), *(part for path in _names(snapshot) for part in os.fsencode(path).split(b"/"))}
+    environ, parameters = _given(node, settings)
+    redact(
+        snapshot,
+        KINDS,
+        known=tokens.unreadable(parameters, public),
+        hidden=[*settings.hidden, *(json.dumps(each).encode() for each in (environ, parameters))],
+        public=public,
+    )
     for path, file in snapshot.files.items():
         if path.startswith(PLACE) and path.endswith(".json"):
             snapshot.files[path] = attrs.evolve(file, data=_valid(file.data))
     contents = "".join(f"{line}\n" for line in listed(snapshot))
-    snapshot.files[f"{PLACE}/CONTENTS"] = FileEntry(contents.encode(), 0o644)
+    snapshot.files[CONTENTS] = FileEntry(contents.encode(), 0o644)
     return snapshot
 
 
@@ -124,7 +141,7 @@ def listed(snapshot: Snapshot) -> list[str]:
     lines: list[str] = []
     for path, file in sorted(snapshot.files.items()):
         name = path.removeprefix(f"{PLACE}/")
-        if name != path and name != "CONTENTS":
+        if name != path and path != CONTENTS:
             what = next(text for start, text in _WHAT.items() if name.startswith(start))
             lines.append(f"{path[1:]}: {what}, {max(1, len(file.data) >> 10)} KiB")
     hardware = [path for path in snapshot.files if not path.startswith(f"{PLACE}/")]
@@ -138,7 +155,7 @@ _WHAT: Final = {
     "checkpoint": "which pod holds which device, as the kubelet has saved it, without what the container got",
     "logs/plugin-": "the last lines of a plugin's log, as it has them in memory",
     "logs/": "the end of a log of the plugin's pod",
-    "settings": "settings of kdp, and the names of the backend's parameters",
+    "settings": "what the plugins' settings are, what this command was given, and the names of parameters",
     "state": "names and sizes of the files in the state directory and in the plugin directory",
     "status": "what a plugin says of itself: resources, devices, health, pods, and recent events",
 }
@@ -259,12 +276,17 @@ def _pods(node: Node, socket: Path) -> list[str]:
     """Return the UID of the pod whose process answers on a socket, or in whose volume the socket is."""
     if (uid := pod_of(socket)) is not None:
         return [uid]
-    try:
-        pid = greet(socket, 0.0).pid
-    except OSError:
-        return []
+    pid = _pid(socket)
     groups = text_of(node.host.path(f"/proc/{pid}/cgroup")) if pid else ""
     return [match[1].replace("_", "-") for match in _POD_UID.finditer(groups)][:1]
+
+
+def _pid(socket: Path) -> int | None:
+    """Return the process that listens on a socket; None: none does, or it is in another namespace."""
+    try:
+        return greet(socket, 0.0).pid or None
+    except OSError:
+        return None
 
 
 def _end_of(path: Path) -> bytes:
@@ -276,15 +298,42 @@ def _end_of(path: Path) -> bytes:
         return b""
 
 
-_DIRECTORIES: Final = ("pwd", "oldpwd")
+_DIRECTORIES: Final = ("PWD", "OLDPWD")
 """Variables in which a shell has its working directory: the answers are about paths in it."""
 
 
-def _known(node: Node, settings: Settings) -> list[bytes]:
-    """Return secrets that variables and parameters hold: a reason or a log may repeat them."""
-    variables = {name.lower(): value for name, value in node.environ.items()}
-    environ = {name: value for name, value in variables.items() if name not in _DIRECTORIES}
-    return [*tokens.values(environ), *tokens.values(dict(settings.parameters))]
+def _given(node: Node, settings: Settings) -> tuple[dict[str, str], dict[str, object]]:
+    """Return all variables and parameters, also the plugins': a reason or a log may repeat secrets of them."""
+    environ = dict(node.environ)
+    parameters = dict(settings.parameters)
+    for path in node.sockets[:MOST_PLUGINS]:
+        pid = _pid(path)
+        variables = _words(node, f"/proc/{pid}/environ") if pid else []
+        arguments = _words(node, f"/proc/{pid}/cmdline") if pid else []
+        pairs = [each.partition("=") for each in variables]
+        environ |= {name: text for name, _, text in pairs}
+        parameters |= {f"{name} of {pid}": text for name, _, text in pairs if name.startswith("KDP_SET_") and text}
+        given = [each for flag, each in itertools.pairwise(arguments) if flag == "--set"]
+        given += [each.removeprefix("--set=") for each in arguments if each.startswith("--set=")]
+        parameters |= {f"{name} of {pid}": text for name, _, text in (each.partition("=") for each in given)}
+    return {name: text for name, text in environ.items() if name not in _DIRECTORIES}, parameters
+
+
+def _words(node: Node, path: str) -> list[str]:
+    return text_of(node.host.path(path)).split("\0")
+
+
+def _public(statuses: Sequence[tuple[Path, object]]) -> Iterator[bytes]:
+    """Give the names that the kubelet is told in any case: of resources and devices."""
+    for _, told in statuses:
+        for each in list_in(mapping_in(told).get("resources")):
+            resource = mapping_in(each)
+            names = [resource.get("name"), *(mapping_in(one).get("id") for one in list_in(resource.get("listed")))]
+            yield from (str(name).encode(errors="replace") for name in names)
+
+
+def _names(snapshot: Snapshot) -> Iterator[str]:
+    yield from (*snapshot.files, *snapshot.links, *snapshot.links.values(), *snapshot.nodes)
 
 
 def _valid(data: bytes) -> bytes:

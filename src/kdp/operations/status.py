@@ -48,6 +48,7 @@ class ProcessFacts:
         mode: The setting ``mode``.
         node: The node's name, if a setting says it.
         directories: The directories that it uses, by what they are for; None: it uses none for that.
+        settings: The settings that differ from their defaults, by their keys in a configuration file.
         started: When the process began to serve, in seconds since the epoch.
     """
 
@@ -56,6 +57,7 @@ class ProcessFacts:
     mode: str
     node: str | None = None
     directories: Mapping[str, str | None] = attrs.field(factory=dict[str, "str | None"])
+    settings: Mapping[str, str] = attrs.field(factory=dict[str, str])
     started: float = attrs.field(factory=time.time)
 
 
@@ -87,6 +89,7 @@ def document(
         **process,
         "started": moment(facts.started),
         "directories": dict(facts.directories),
+        "settings": _settings(facts.settings),
         "ready": is_ready,
         **{name: notes.get(name) for name in NOTES},
         "kubelet": None if status is None else _kubelet(status),
@@ -94,6 +97,15 @@ def document(
         "resources": [_resource(name, part, began, measured) for name, part in parts.items()],
         "events": None if events is None else [_event(each) for each in events],
     }
+
+
+def _settings(settings: Mapping[str, str]) -> Mapping[str, object]:
+    """Return the settings without tokens and passwords."""
+    if not settings:
+        return {}
+    from ..hardware.snapshot import tokens  # late: a start does not need it
+
+    return tokens.without_values(settings)
 
 
 def _kubelet(status: BaseStatus) -> Mapping[str, object] | None:

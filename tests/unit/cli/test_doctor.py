@@ -163,8 +163,8 @@ def test_a_bundle_is_written_without_secrets_and_says_first_what_is_in_it(tmp_pa
         held = opened.extractfile("kdp-bundle/settings.json")
         assert held is not None
         settings = json.load(held)
-    assert settings["settings"]["KDP_LOG_LEVEL"] == "debug"
-    assert settings["parameters"] == {"url": "left out", "pin_password": "***", "TOKEN": "***"}
+    assert settings["doctor"]["settings"]["KDP_LOG_LEVEL"] == "debug"
+    assert settings["doctor"]["parameters"] == {"url": "left out", "pin_password": "left out", "TOKEN": "left out"}
     plain = gzip.decompress((tmp_path / "b.tar.gz").read_bytes())
     assert not [secret for secret in (b"hunter2", b"4711x", b"t0ken-of-the-vendor") if secret in plain]
 

@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import attrs
 import pytest
 
 from kdp.doctor.answers import Question, failed, ok
-from kdp.doctor.bundle import PLACE, Settings, listed, make, read
+from kdp.doctor.bundle import CONTENTS, PLACE, Settings, listed, make, read
 from kdp.doctor.examination import examine
 from kdp.doctor.node import Node
 from kdp.errors import ConfigurationError
@@ -77,7 +78,11 @@ def node(tmp_path: Path) -> Node:
     document = status(resource(*listed), events=[{"text": "Bearer ghp_16C7e42F292c6912E7710c838347Ae178B4a"}])
     made = node_in(
         tmp_path,
-        {**document, "auth": {"password": "xyzzy", "attempts": 324418017263}},
+        {
+            **document,
+            "settings": {"cdi": "beside", "http": ":9090"},
+            "auth": {"password": "xyzzy", "attempts": 324418017263},
+        },
         f"{tmp_path}/1.sock: refused with 07401b.f395accd246ae52d; is the plugin running?",
         host=Host(tmp_path / "host"),
         environ={"REGISTRY_TOKEN": "opensesame", "HOME": "/root"},
@@ -133,7 +138,9 @@ def test_what_an_issue_needs_is_in_it(node: Node, tmp_path: Path) -> None:
     assert documents["answers.json"][0]["seen"].startswith("no: ")
     assert documents["checkpoint.json"]["registered"] == {"example.com/w": ["w0", "w1"]}
     assert documents["checkpoint.json"]["pods"][0]["DeviceIDs"] == {"0": ["w0"]}
-    assert documents["settings.json"]["settings"] == {"KDP_HTTP": ":8080"}
+    assert documents["settings.json"]["doctor"]["settings"] == {"KDP_HTTP": ":8080"}
+    plugins = [{"cdi": "beside", "http": ":9090"}, "not told"]
+    assert [*documents["settings.json"]["plugins"].values()] == plugins
     assert "allocations.json" in documents["state.json"][f"{tmp_path}/state"]
     [served] = documents["status-0.json"]["status"]["resources"]
     assert [each["health"] for each in served["listed"]] == ["Unhealthy"] * 5
@@ -196,6 +203,126 @@ def test_a_node_where_nothing_can_be_read_makes_a_bundle_too(tmp_path: Path) -> 
     assert read(tmp_path / "b.tar.gz").findings[0].answer.seen == "yes"
     with tarfile.open(fileobj=io.BytesIO((tmp_path / "b.tar.gz").read_bytes())) as opened:
         assert "kdp-bundle/CONTENTS" in opened.getnames()
+
+
+def test_its_contents_are_the_first_thing_in_it(node: Node, tmp_path: Path) -> None:
+    archive.write(bundle(node), tmp_path / "b.tar.gz", first=CONTENTS)
+    with tarfile.open(tmp_path / "b.tar.gz") as opened:
+        assert opened.getnames()[0] == "kdp-bundle/CONTENTS"
+        assert len(opened.getnames()) == len({*opened.getnames()})
+    assert read(tmp_path / "b.tar.gz").about["kdp"] == "0.1.0"
+
+
+NOTATIONS = {
+    "x-auth": "auth header X-Auth: {}",
+    "curl": "curl -u admin:{} https://example.com/",
+    "mysql": "mysql -p{} --host db",
+    "key flag": "tool --key={} -v",
+    "pass flag": "tool --pass {} -v",
+    "token flag": "tool --token {}",
+    "pass": "DB_PASS={} x",
+    "dsn": "DSN=postgres://u:{}@h/db?sslmode=off",
+    "url key": "https://h/db?sslmode=off&key={}",
+    "access token": "https://x.example.com/v1?access_token={}&a=1",
+    "azure": "https://x.example.com/v1?sig={}%3D&a=1",
+    "amazon": "https://x.example.com/v1?X-Amz-Signature={}",
+    "redis": "redis://:{}@h:6379",
+    "at signs": "https://ghuser:p@ssw:{}@h/",
+    "docker": '{{"auth": "{}"}}',
+    "licence key": "licence key is {}",
+    "private key": "-----BEGIN RSA PRIVATE KEY-----\n{}\nabc\n-----END RSA PRIVATE KEY-----",
+    "kubeconfig": "client-key-data: {}",
+    "slack": "slack https://hooks.slack.com/services/T00000000/B00000000/{}",
+    "annotation": "annotation vendor.io/licence: {}",
+    "vault": "vault hvs.CAES{}",
+    "npm": "npm_abcdefghijkl{}",
+    "docker hub": "dckr_pat_{}",
+    "google": "AIzaSyGoogle{}",
+    "negotiate": "Authorization: Negotiate {}==",
+    "token scheme": "Authorization: token {}",
+    "quoted": "password: 'two words {}'",
+    "escaped": 'password="quo\\"ted {}"',
+    "passcode": "passcode {}",
+    "pw": "pw={}",
+    "creds": "creds={}",
+    "reason": "login https://svc:{}@host refused",
+    "reason's key": "refused; key={}",
+}
+
+
+WITHIN_ANOTHER = {
+    *("azure", "at signs", "slack", "vault", "npm", "docker hub", "google", "negotiate", "quoted", "escaped"),
+    "private key",
+}
+"""Where the secret is a part of the value. The part alone is not looked for elsewhere."""
+
+
+def planted(place: str) -> dict[str, tuple[str, str]]:
+    """Return for each notation a secret of its own, and the text that holds it."""
+    made = {name: f"{place}Zq{number}Secret" for number, name in enumerate(NOTATIONS, 11)}
+    return {name: (secret, NOTATIONS[name].format(secret)) for name, secret in made.items()}
+
+
+def test_no_secret_of_any_notation_is_left_in_any_document(node: Node, tmp_path: Path) -> None:
+    """An auditor planted them where vendors' programs leave them."""
+    places = {
+        name: planted(name) for name in ("log", "reason", "answer", "event", "variable", "file", "socket", "json")
+    }
+    texts = {place: [text for _, text in held.values()] for place, held in places.items()}
+    parameters = {"license": "CfgLicence11", "endpoint": "https://u:CfgUrlPw22@h.example.com", "pin": "5544332211"}
+    elsewhere = [*parameters.values(), "CfgUrlPw22", "KubeTok77opaque", "VarTok88opaque", "StateTok99"]
+    told = [(name, secret) for each in ("variable", "file") for name, (secret, _) in places[each].items()]
+    elsewhere += [secret for name, secret in told if name not in WITHIN_ANOTHER]
+    log = "\n".join([*texts["log"], *elsewhere, *(json.dumps({"m": text, "n": 1}) for text in texts["json"])])
+    devices = [device(f"w{number}", reason=text) for number, text in enumerate([*texts["reason"], *elsewhere])]
+    document = status(resource(*devices), events=[{"text": text} for text in texts["event"]])
+    environ = {f"V{number}": text for number, text in enumerate(texts["variable"])}
+    node = node_in(
+        tmp_path / "second", document, "; ".join(texts["socket"]),
+        host=node.host, environ={**environ, "VENDOR_TOKEN": "VarTok88opaque"}, ask_log=lambda _: (0, log),
+    )  # fmt: skip
+    written(tmp_path / "second/state/allocations.json", json.dumps({"tok": "StateTok99"}))
+    hidden = ['{"users": [{"name": "u", "user": {"token": "KubeTok77opaque"}}]}', "tok: 1\nstate_key: StateTok99\n"]
+    settings = Settings(parameters=parameters, hidden=[text.encode() for text in (*hidden, *texts["file"])])
+    ask = lambda _: failed("; ".join(texts["answer"]), "\n".join(texts["answer"]))
+    made = make(node, examine([Question(id="a", title="?", why="!", ask=ask)], node), settings)
+    archive.write(made, tmp_path / "b.tar.gz", first=CONTENTS)
+    held = everything(tmp_path / "b.tar.gz")
+    held += b"".join(decoded(word) for word in re.findall(rb"[A-Za-z0-9+/]{8,}", held))
+    secrets = [secret for each in places.values() for secret, _ in each.values()] + elsewhere
+    assert [secret for secret in secrets if secret.lower().encode() in held.lower()] == []
+    assert all(f'"w{number}"'.encode() in held for number in range(len(devices)))
+
+
+def decoded(word: bytes) -> bytes:
+    return base64.b64decode(word[: len(word) // 4 * 4])
+
+
+HEALTHY_LOG = """\
+2026-03-04T09:00:00.000Z INFO    kdp.daemon: example.com/w: registered with the kubelet (2 devices, 1 healthy)
+2026-03-04T09:00:01.000Z WARNING kdp.supervision: example.com/w: device mlx5_0 is now Unhealthy (key=xid-79)
+2026-03-04T09:00:02.000Z ERROR   vendor: authentication failed: Forbidden; see /var/log/vendor/auth.log
+2026-03-04T09:00:03.000Z INFO    vendor: 0000:03:00.0 has driver vfio-pci, firmware 28.39.1002, mode=performance
+2026-03-04T09:00:04.000Z INFO    vendor: config sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+"""
+
+
+def test_a_bundle_of_a_plugin_without_secrets_says_all_that_its_log_says(tmp_path: Path) -> None:
+    written(tmp_path / "host/sys/bus/pci/devices/0000:03:00.0/vendor", "0x15b3\n")
+    ids = ["mlx5_0", "gpu-0-replica-3", "0000:03:00.0", "card-7f3a9c"]
+    reason = "XID 79: GPU has fallen off the bus"
+    document = status(resource(*(device(each, reason=reason, nodes=["/dev/vfio/12"]) for each in ids)))
+    node = node_in(
+        tmp_path, document, host=Host(tmp_path / "host"), ask_log=lambda _: (0, HEALTHY_LOG),
+        environ={"HOME": "/root", "PATH": "/usr/bin:/bin", "SSH_AUTH_SOCK": "/tmp/agent.1", "XDG_SESSION_ID": "3"},
+    )  # fmt: skip
+    given: dict[str, object] = {"device": "mlx5_0", "mode": "performance", "count": 2, "path": "/dev/vfio/12"}
+    answers = examine([Question(id="a", title="?", why="!", ask=lambda _: failed("no driver", "modprobe x"))], node)
+    made = make(node, answers, Settings(parameters=given))
+    assert made.files[f"{PLACE}/logs/plugin-0.log"].data.decode() == HEALTHY_LOG
+    found = json.loads(made.files[f"{PLACE}/status-0.json"].data)["status"]
+    assert found == json.loads(json.dumps(document))
+    assert b"***" not in b"".join(file.data for file in made.files.values())
 
 
 def test_the_plugins_own_last_lines_are_in_it_without_secrets(node: Node) -> None:

@@ -7,10 +7,13 @@ import os
 from collections.abc import Mapping
 from typing import Any, cast
 
+import attrs
 import pytest
 
 import kdp
 from kdp.concurrency.history import History
+from kdp.daemon.parsers import Address
+from kdp.daemon.settings import Settings
 from kdp.deviceplugin.manager import Status
 from kdp.deviceplugin.status import ResourceStatus
 from kdp.dra.driver import Status as DraStatus
@@ -42,6 +45,15 @@ def resource(**more: Any) -> ResourceStatus:
     listed: Mapping[str, Device] = {each.id: each for each in (GOOD, SICK, GONE)}
     given = {"state": "connected", "reason": None, "devices": 3, "healthy": 1, "faults": FAULTS, "listed": listed}
     return ResourceStatus(resource="example.com/w", **{**given, **more})
+
+
+def test_it_has_the_settings_that_were_given_without_passwords() -> None:
+    given = Settings(http=Address("", 8080), state_dir=None, cdi="beside").changed
+    assert given == {"cdi": "beside", "http": ":8080", "state-dir": "none"}
+    assert Settings().changed == {}
+    facts = attrs.evolve(FACTS, settings={**given, "socket": "https://u:p4ssword@h/x"})
+    found = document(facts, None, is_ready=False, notes={})
+    assert found["settings"] == {**given, "socket": "https://u:***@h/x"}
 
 
 def test_it_has_each_device_with_its_health_and_its_pod() -> None:

@@ -341,8 +341,13 @@ def _remove_all() -> None:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def write(snapshot: Snapshot, file: Path) -> None:
+def write(snapshot: Snapshot, file: Path, *, first: str | None = None) -> None:
     """Write a snapshot; what is there is replaced at once or not at all.
+
+    Args:
+        snapshot: The snapshot.
+        file: Where it is written.
+        first: The path of the file that people are to see first; None: the lists are first.
 
     Raises:
         OSError: It cannot be written.
@@ -362,9 +367,11 @@ def write(snapshot: Snapshot, file: Path) -> None:
             member.mode, member.size, member.type, member.linkname = mode, len(data), kind, target
             archive.addfile(member, io.BytesIO(data))
 
+        if first is not None:
+            add(first, snapshot.files[first].mode, snapshot.files[first].data)
         for name, text in snapshot.lists().items():
             add(name, 0o644, text.encode(errors="surrogateescape"))
-        for path in sorted({*snapshot.directories, *snapshot.files, *snapshot.links}):
+        for path in sorted({*snapshot.directories, *snapshot.files, *snapshot.links} - {first}):
             if path in snapshot.files:
                 add(path, snapshot.files[path].mode, snapshot.files[path].data)
             elif path in snapshot.links:

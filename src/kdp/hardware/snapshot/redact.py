@@ -1,9 +1,9 @@
 """Leaving out of a snapshot what tells one machine from another, and what opens a door.
 
-Two rules find a secret: the name of the attribute that holds it (`KINDS`), and its shape, in any place (`_SHAPES`).
-Each secret is then replaced in contents, names, and link targets, whatever its case and separators, also with its bytes
-in reverse, in binary, written in hexadecimal, and as part of a modified EUI-64 (`secret_forms`). Tokens and passwords
-are replaced as words, too (`tokens`).
+Two rules find a secret: the name of the attribute that holds it (`KINDS`), and its shape, in any place (`_SHAPES`; of
+tokens and passwords `tokens.RULES`). Each secret is then replaced in contents, names, and link targets, whatever its
+case and separators, also with its bytes in reverse, in binary, written in hexadecimal, and as part of a modified EUI-64
+(`secret_forms`). Tokens and passwords are replaced as words, too (`tokens`).
 
 Equal secrets get equal stand-ins and keep their shape (``5054:00ff:fe12:3456`` becomes ``0000:0000:0000:0001``), also
 inside a name, so links lead where they led. Values that mean something (all zeros, all ones, empty) stay, and so do
@@ -60,7 +60,6 @@ _SHAPES = {
         rb"|(?<![0-9a-f])([0-9a-f]{1,4}:[0-9a-f]{1,2}ff:fe[0-9a-f]{2}:[0-9a-f]{1,4})(?![0-9a-f:])|" + _WORLD_WIDE,
         re.IGNORECASE,
     ),
-    "secrets": tokens.SHAPES,
 }
 
 _GID = re.compile(r"/gids/[0-9]+$")
@@ -74,46 +73,58 @@ _PREFIX = re.compile(rb"(?:0x|naa\.|eui\.|uuid[.:]|t10\.|nvme\.|(?:nqn|iqn)\.[^:
 _KEYED = re.compile(rb"^[ \t]*([A-Za-z][\w -]{0,60}?)[ \t]*[:=][ \t]*(\S.*?)\s*$", re.MULTILINE)
 
 
-def redact(snapshot: Snapshot, kinds: Iterable[str], *, known: Iterable[bytes] = ()) -> int:
+_MOST_FORMS = 1000
+"""Tokens of which other forms, such as hexadecimal ones, are looked for. All of them are replaced as words."""
+
+
+def redact(
+    snapshot: Snapshot,
+    kinds: Iterable[str],
+    *,
+    known: Iterable[bytes] = (),
+    hidden: Iterable[bytes] = (),
+    public: Iterable[bytes] = (),
+) -> int:
     """Replace the secrets of these kinds in a snapshot; return how many attributes were changed.
 
     Args:
         snapshot: The snapshot.
         kinds: Of `KINDS`.
-        known: Tokens and passwords that are known already, such as the values of variables.
+        known: Tokens and passwords that are known already.
+        hidden: Texts that are not in the snapshot and hold tokens and passwords, such as variables.
+        public: Names that are no tokens, besides those of the snapshot's files.
     """
     kinds = sorted(kinds)
     if not kinds:
         return 0
     found = Secrets()
-    changed = _without_tokens(snapshot, found, known) if "secrets" in kinds else set[str]()
+    changed = set[str]()
+    if "secrets" in kinds:
+        names = [*_texts(snapshot)]
+        public = {*public, *(part for name in names for part in name.split(b"/"))}
+        before = {path: file.data for path, file in snapshot.files.items()}
+        after, secrets = tokens.without(before, known, hidden=[*hidden, b"\n".join(names)], public=public)
+        for secret in sorted(secrets, key=lambda each: (-len(each), each))[:_MOST_FORMS]:
+            found.add(secret)
+        changed = {path for path, data in after.items() if data != before[path]}
+        for path in changed:
+            snapshot.files[path] = attrs.evolve(snapshot.files[path], data=after[path])
+    shaped = [kind for kind in kinds if kind in _SHAPES]
     own: dict[str, bytes] = {}
     for path, file in sorted(snapshot.files.items()):
         if any(KINDS[kind].fullmatch(posixpath.basename(path)) for kind in kinds) or (
             "addresses" in kinds and _GID.search(path)
         ):
-            own[path] = _named(found, path, file.data, kinds)
+            own[path] = _named(found, path, file.data, shaped)
         else:
             for match in _KEYED.finditer(file.data[:65536]):
                 key = match[1].decode().replace(" ", "_")
-                if any(KINDS[kind].fullmatch(key) for kind in kinds):
-                    _value(found, match[2], kinds)
-            _by_shape(found, file.data, kinds)
+                if any(KINDS[kind].fullmatch(key) for kind in shaped):
+                    _value(found, match[2], shaped)
+            _by_shape(found, file.data, shaped)
     for text in _texts(snapshot):
-        _by_shape(found, text, kinds)
+        _by_shape(found, text, shaped)
     return _replace(snapshot, found, own, changed)
-
-
-def _without_tokens(snapshot: Snapshot, found: Secrets, known: Iterable[bytes]) -> set[str]:
-    """Replace tokens and passwords in all contents; return the paths of the files that had one."""
-    before = {path: file.data for path, file in snapshot.files.items()}
-    after, secrets = tokens.without(before, known)
-    for secret in sorted(secrets):
-        found.add(secret)
-    changed = {path for path, data in after.items() if data != before[path]}
-    for path in changed:
-        snapshot.files[path] = attrs.evolve(snapshot.files[path], data=after[path])
-    return changed
 
 
 def _named(found: Secrets, path: str, data: bytes, kinds: list[str]) -> bytes:

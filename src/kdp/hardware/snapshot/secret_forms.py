@@ -108,11 +108,11 @@ def _pattern(forms: dict[bytes, int]) -> re.Pattern[bytes]:
         else:
             kind = (b"%b", rb"[:.\- _]?" if _IS_HEX.fullmatch(form) else rb"[^0-9a-zA-Z/\n]{0,4}")
         kinds.setdefault(kind, []).append(form)
-    trees = [around % _tree(sorted(held), 0, joint) for (around, joint), held in sorted(kinds.items(), reverse=True)]
+    trees = [around % tree(sorted(held), 0, joint) for (around, joint), held in sorted(kinds.items(), reverse=True)]
     return re.compile(b"|".join([b"(?P<pci>" + _PCI + b")", *trees]), re.IGNORECASE)
 
 
-def _tree(forms: list[bytes], at: int, joint: bytes) -> bytes:
+def tree(forms: list[bytes], at: int, joint: bytes) -> bytes:
     """Return a pattern for the rest of sorted forms that are equal up to here; the longest match is tried first."""
     first, last = forms[0], forms[-1]
     if first == last or at >= _DEEPEST:
@@ -126,7 +126,7 @@ def _tree(forms: list[bytes], at: int, joint: bytes) -> bytes:
         forms = forms[1:]
         shared = joint.join(re.escape(bytes([char])) for char in first[at:end])
     branches = [
-        _tree(list(held), end, joint) for _, held in itertools.groupby(forms, key=lambda form: form[end : end + 1])
+        tree(list(held), end, joint) for _, held in itertools.groupby(forms, key=lambda form: form[end : end + 1])
     ]
     below = b"(?:" + b"|".join(branches) + b")"
     return shared + (b"(?:" + joint + below + b")?" if ends else below)
