@@ -73,8 +73,10 @@ def _on_node(node: Node, directory: str | os.PathLike[str]) -> Path:
     return node.host.path(directory)
 
 
-def runtime(node: Node) -> Answer:
+def runtime(node: Node) -> Answer | None:
     """Does the container runtime use CDI?"""
+    if _written(node) == ():
+        return ok("the plugin writes no CDI files")
     for name in CONFIGS:
         text = text_of(node.host.path(name))
         if text:
@@ -82,6 +84,8 @@ def runtime(node: Node) -> Answer:
     for name in ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d"):
         if node.host.exists(name):
             return ok("the runtime is CRI-O, which uses CDI since 1.23")
+    if node.is_pod:
+        return None
     return not_known(
         "no configuration of a container runtime is visible from here",
         "ask on the node: containerd config dump | grep cdi",
@@ -130,11 +134,13 @@ def _section(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", section) if isinstance(section, dict) else {}
 
 
-def directory(node: Node) -> Answer:
+def directory(node: Node) -> Answer | None:
     """Can CDI files be written?"""
     written = _written(node)
     if written == ():
         return ok("the plugin writes no CDI files")
+    if written is None and node.is_pod and not node.cdi_dir.exists():
+        return None  # only a plugin with --cdi, or a DRA driver, mounts it
     answers = [_writing(node, path, is_used=written is not None) for path in written or (node.cdi_dir,)]
     return max(answers, key=lambda answer: [*Verdict].index(answer.verdict))
 
@@ -145,8 +151,6 @@ def _writing(node: Node, path: Path, *, is_used: bool) -> Answer:
     if path.exists() and not path.is_dir():
         return failed(f"{path} is no directory", f"remove it: rm {path}")
     if not path.exists():
-        if node.is_pod and not is_used:
-            return not_known(f"{path} is not mounted here; only a plugin with --cdi or --mode dra needs it")
         if (obstacle := why_no_file(path)) is not None:
             return wrong(f"{path} does not exist, and user {os.geteuid()} cannot make it: {obstacle}", let_write(path))
         return ok(f"{path} does not exist; a plugin makes it when it needs it")

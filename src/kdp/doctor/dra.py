@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from .answers import Answer, Question, failed, not_known, ok, warning
+from .cluster import ClusterFacts
 from .listing import NEEDED
 from .node import counted, some
 from .plain import mapping_in, mappings_in, seconds_since, string_in
@@ -19,7 +20,6 @@ from .resources import NO_PLUGIN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from .cluster import ClusterFacts
     from .living import ServedResource
     from .node import Node
 
@@ -114,22 +114,27 @@ def permissions(node: Node) -> Answer:
     return ok("the API server has refused nothing")
 
 
-def _facts(node: Node) -> ClusterFacts | Answer:
+def _facts(node: Node) -> ClusterFacts | Answer | None:
+    """Return what the API server has, or an answer without it; None: this process cannot ask."""
     if (answer := _without_drivers(node)) is not None:
         return answer
     free = free_memory(node)
     if free is not None and free < NEEDED:
-        return not_known(f"only {free >> 20} MiB of memory are free in this container, too few to ask the API server")
+        return None
     facts = node.cluster()
+    if facts.is_impossible:
+        return None
     if facts.problem:
         return not_known(facts.problem, "ask as an administrator: kdp doctor --kubeconfig FILE")
     return facts
 
 
-def device_class(node: Node) -> Answer:
+def device_class(node: Node) -> Answer | None:
     """Is there a DeviceClass for the driver?"""
     facts = _facts(node)
-    return facts if isinstance(facts, Answer) else with_class([driver.name for driver in _drivers(node)], facts)
+    if not isinstance(facts, ClusterFacts):
+        return facts
+    return with_class([driver.name for driver in _drivers(node)], facts)
 
 
 def with_class(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
@@ -149,10 +154,12 @@ def _classes_of(driver: str, facts: ClusterFacts) -> list[str]:
     return [_name(each) for each in facts.classes if driver in json.dumps(mapping_in(each.get("spec")))]
 
 
-def claims(node: Node) -> Answer:
+def claims(node: Node) -> Answer | None:
     """Does each claim of a pod get devices of the driver?"""
     facts = _facts(node)
-    return facts if isinstance(facts, Answer) else with_claims([driver.name for driver in _drivers(node)], facts)
+    if not isinstance(facts, ClusterFacts):
+        return facts
+    return with_claims([driver.name for driver in _drivers(node)], facts)
 
 
 def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:

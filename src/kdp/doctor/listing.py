@@ -9,6 +9,7 @@ from ..errors import PodResourcesError, message_of
 from .answers import Answer, Question, not_known, ok, warning
 from .node import PATIENCE, some
 from .process import free_memory
+from .resources import without_device_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,11 +24,11 @@ SETTLE: Final = 0.3
 """Seconds before a difference is looked at again: a change takes a moment to arrive at the kubelet."""
 
 
-def same(node: Node) -> Answer:
+def same(node: Node) -> Answer | None:
     """Does the kubelet list the same healthy devices as the plugin?"""
     plugins = _of_plugins(node.answering())
     if not plugins:
-        return not_known("no device plugin is ready")
+        return without_device_plugin(node)
     if not node.paths.pod_resources_socket.is_socket():
         return not_known(f"there is no {node.paths.pod_resources_socket}")
     free = free_memory(node)

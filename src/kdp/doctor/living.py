@@ -100,6 +100,7 @@ class Plugin:
         refused: What is wrong with a configuration that it has refused; empty: nothing.
         tells_directories: Whether it tells which directories it uses; versions before did not.
         cdi_dir: Where it writes CDI files; None: it writes none.
+        registry_dir: The plugin watcher's directory; None: it registers in the device plugin directory, or nowhere.
         resources: What it serves.
     """
 
@@ -113,6 +114,7 @@ class Plugin:
     refused: str = ""
     tells_directories: bool = False
     cdi_dir: Path | None = None
+    registry_dir: Path | None = None
     resources: tuple[ServedResource, ...] = ()
 
     @property
@@ -146,6 +148,7 @@ def plugin_of(socket: Path, code: int, text: str) -> Plugin:
     ]
     resources = tuple(_resource(mapping_in(each)) for each in list_in(found["resources"]))
     reasons += [f"{each.name}: {each.reason}" for each in resources if each.reason]
+    directories = mapping_in(found.get("directories"))
     return Plugin(
         socket=socket,
         version=string_in(found.get("kdp")),
@@ -155,7 +158,8 @@ def plugin_of(socket: Path, code: int, text: str) -> Plugin:
         reasons=tuple(filter(None, [string_in(found.get("reason")), *reasons])),
         refused=string_in(mapping_in(found.get("configuration")).get("reason")),
         tells_directories=isinstance(found.get("directories"), dict),
-        cdi_dir=Path(cdi) if (cdi := string_in(mapping_in(found.get("directories")).get("cdi"))) else None,
+        cdi_dir=Path(cdi) if (cdi := string_in(directories.get("cdi"))) else None,
+        registry_dir=Path(registry) if (registry := string_in(directories.get("plugins_registry"))) else None,
         resources=resources,
     )
 

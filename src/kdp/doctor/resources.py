@@ -10,12 +10,12 @@ from ..errors import InvalidNameError, KdpError, message_of
 from ..kubelet.sockets import answered_by_others, is_plugin_socket, plugin_prefix
 from ..model.names import check_resource_name
 from .answers import Answer, Question, failed, not_known, ok, warning
-from .node import counted, some
+from .node import DEVICE_PLUGIN, counted, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .living import ServedResource
+    from .living import Plugin, ServedResource
     from .node import Node
 
 SERVED: Final = frozenset({"connected", "registered", "published"})
@@ -29,17 +29,26 @@ def resources_of(node: Node) -> list[ServedResource]:
     return [resource for plugin in node.answering() for resource in plugin.resources]
 
 
+def device_plugins(node: Node) -> list[Plugin]:
+    """Return the device plugins that have answered."""
+    return [plugin for plugin in node.answering() if plugin.mode == DEVICE_PLUGIN]
+
+
+def without_device_plugin(node: Node) -> Answer | None:
+    """Return the answer of a question about device plugins where none serves a resource; None: it does not apply."""
+    return None if node.answering() else not_known(NO_PLUGIN)
+
+
 def _names(node: Node) -> list[str]:
     """Return the names of all resources that are served by a device plugin, or that the target has."""
-    plugins = [plugin for plugin in node.answering() if plugin.mode == "device-plugin"]
-    served = [resource.name for plugin in plugins for resource in plugin.resources]
+    served = [resource.name for plugin in device_plugins(node) for resource in plugin.resources]
     return [*dict.fromkeys([*served, *(node.target().resources if node.target else ())])]
 
 
-def target(node: Node) -> Answer:
+def target(node: Node) -> Answer | None:
     """Can the backend of the command line be loaded?"""
     if node.target is None:
-        return not_known("the command names no TARGET", "name the backend: kdp doctor TARGET")
+        return None
     try:
         found = node.target()
     except KdpError as error:
@@ -47,10 +56,10 @@ def target(node: Node) -> Answer:
     return ok(f"{found.label} can be loaded")
 
 
-def configuration(node: Node) -> Answer:
+def configuration(node: Node) -> Answer | None:
     """Is the configuration file valid?"""
     if node.bad_file is None:
-        return not_known("the command names no configuration file", "name the plugin's: kdp doctor --config FILE")
+        return None
     if node.bad_file:
         return failed(node.bad_file, "correct the file, then let the plugin read it again: kill -HUP PID")
     return ok("it is valid")
@@ -92,11 +101,11 @@ def _because(reason: str) -> str:
     return f" ({reason})" if reason else ""
 
 
-def list_size(node: Node) -> Answer:
+def list_size(node: Node) -> Answer | None:
     """Does each device list fit what the kubelet takes?"""
-    plugins = [plugin for plugin in node.answering() if plugin.mode == "device-plugin"]
+    plugins = device_plugins(node)
     if not plugins:
-        return not_known(NO_PLUGIN)
+        return without_device_plugin(node)
     large = [each for plugin in plugins for each in plugin.resources if each.too_large]
     if not large:
         return ok("each list fits")
@@ -106,14 +115,14 @@ def list_size(node: Node) -> Answer:
     return (warning if is_served else failed)(seen, remedy if is_served else remedy.partition(";")[0])
 
 
-def name(node: Node) -> Answer:
+def name(node: Node) -> Answer | None:
     """Is the name of each resource valid?"""
     try:
         names = _names(node)
     except KdpError:
         return not_known("the target cannot be loaded")
     if not names:
-        return not_known("no name is known: no plugin answers, and no TARGET names one")
+        return without_device_plugin(node)
     wrong: list[str] = []
     for each in names:
         try:
@@ -125,11 +134,11 @@ def name(node: Node) -> Answer:
     return ok(f"valid: {some(names)}")
 
 
-def served_elsewhere(node: Node) -> Answer:
+def served_elsewhere(node: Node) -> Answer | None:
     """Does another process serve the same resource?"""
-    names = _names_of_plugins(node)
+    names = [each.name for plugin in device_plugins(node) for each in plugin.resources]
     if not names:
-        return not_known(NO_PLUGIN)
+        return without_device_plugin(node)
     directory = node.paths.device_plugin_dir
     for each in names:
         found = answered_by_others(directory, partial(is_plugin_socket, plugin_prefix(directory, each)))
@@ -138,10 +147,6 @@ def served_elsewhere(node: Node) -> Answer:
             remedy = "end one of them, unless a rolling update is under way: kubectl get pods -A -o wide | grep NODE"
             return warning(seen, remedy)
     return ok("one process of kdp serves each resource")
-
-
-def _names_of_plugins(node: Node) -> list[str]:
-    return [each.name for plugin in node.answering() if plugin.mode == "device-plugin" for each in plugin.resources]
 
 
 def allocatable(node: Node) -> Answer:

@@ -11,6 +11,7 @@ from ..daemon.missing_socket import why_no_socket
 from ..kubelet.greeting import greet
 from ..kubelet.sockets import missing_right
 from .answers import Answer, Question, failed, not_known, ok, warning
+from .kubelet import for_device_plugin, needs_directory
 from .node import PATIENCE, some, text_of
 
 if TYPE_CHECKING:
@@ -110,19 +111,19 @@ QUESTIONS: Final = (
         id="kubelet-socket",
         title="Does a kubelet listen on kubelet.sock?",
         why="A plugin registers there; without a listener its devices do not exist for Kubernetes.",
-        ask=kubelet_socket,
+        ask=for_device_plugin(kubelet_socket, needs_directory),
     ),
     Question(
         id="kubelet-answers",
         title="Does the kubelet's process answer?",
         why="A stopped or stuck kubelet still accepts connections, and then registers no plugin.",
-        ask=kubelet_answers,
+        ask=for_device_plugin(kubelet_answers, needs_directory),
     ),
     Question(
         id="pod-resources",
         title="Does the pod-resources API answer?",
         why="Without it kdp cannot see which pod holds a device, and calls released() late or not at all.",
-        ask=pod_resources,
+        ask=for_device_plugin(pod_resources, lambda node: node.needs_pod_resources()),
     ),
     Question(
         id="plugin",

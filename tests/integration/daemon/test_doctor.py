@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from kdp.testing import SimulatedKubelet
 
@@ -45,6 +47,19 @@ async def test_a_plugin_in_order(start: Start, kubelet: SimulatedKubelet, tmp_pa
     for name in (*about, *of_devices, "kubelet-list", "device-nodes", "state-directory", "version"):
         assert found[name].startswith("ok: "), (name, found[name])
     assert found["device-nodes"] == "ok: 1 device node there: /dev/null"
+
+
+@pytest.mark.parametrize("where", ["pod", "node"])
+async def test_an_ordinary_run_had_25_answers_that_were_not_known(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, where: str
+) -> None:
+    environment = {**os.environ, **({"KUBERNETES_SERVICE_HOST": "10.0.0.1"} if where == "pod" else {})}
+    async with start(PROGRAM):
+        await kubelet.until(allocatable={RESOURCE: 2})
+        done = await anyio.run_process(command(kubelet, tmp_path), check=False, env=environment)
+    questions = json.loads(done.stdout)["questions"]
+    assert not [each for each in questions if each["answer"] in ("not known", "failed")]
+    assert done.returncode == 0
 
 
 async def test_it_fits_into_the_plugins_container(

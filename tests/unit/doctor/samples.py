@@ -18,6 +18,7 @@ from kdp.kubelet.paths import KubeletPaths
 from kdp.kubelet.sockets import plugin_prefix
 
 RESOURCE = "example.com/w"
+LEFT_OUT = "left out", ""
 
 
 def device(name: str, *, reason: str | None = None, nodes: list[str] | None = None) -> dict[str, Any]:
@@ -94,8 +95,10 @@ def prefix(node: Node) -> str:
     return plugin_prefix(node.paths.device_plugin_dir, RESOURCE)
 
 
-def told(answer: Answer) -> tuple[str, str]:
+def told(answer: Answer | None) -> tuple[str, str]:
     """Return the verdict and both sentences in one, and check that a fault says what mends it."""
+    if answer is None:
+        return LEFT_OUT
     if answer.verdict.value in ("warning", "failed"):
         assert answer.remedy
     return answer.verdict.value, f"{answer.seen} | {answer.remedy}"

@@ -50,13 +50,23 @@ async def test_a_refusal_is_the_reason(tmp_path: Path) -> None:
         )
         found = await asked(server, tmp_path)
     assert "a role must grant the verb 'list' on 'deviceclasses'" in found.problem
+    assert found.is_impossible
 
 
 def test_no_configuration_and_no_library_are_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the API server cannot be used as" in ask(tmp_path / "none").problem
     monkeypatch.delitem(sys.modules, "kdp.cluster.client", raising=False)
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    assert "comes with the extra 'kube'" in ask(None).problem
+    found = ask(tmp_path / "none")
+    assert (found.is_impossible, "comes with the extra 'kube'" in found.problem) == (True, True)
+
+
+def test_a_client_was_loaded_where_there_is_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delitem(sys.modules, "kdp.cluster.client", raising=False)
+    assert ask(None).is_impossible
+    assert "kdp.cluster.client" not in sys.modules
 
 
 async def test_a_server_that_says_nothing_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
