@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .answers import Answer, Question, failed, not_known, ok, warning
 from .cluster import ClusterFacts
-from .listing import NEEDED
 from .node import counted, some
 from .plain import mapping_in, mappings_in, seconds_since, string_in
 from .process import free_memory
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 
     from .living import ServedResource
     from .node import Node
+
+NEEDED: Final = 40 << 20
+"""Bytes of the control group that must be free before the API server's client is loaded, which takes 30 MiB."""
 
 WAITED: Final = 30.0
 """Seconds for which a pod's claim may be without devices: a scheduler needs a moment."""

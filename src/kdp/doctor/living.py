@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import attrs
 
@@ -60,6 +60,24 @@ class ServedSlices:
 
 @final
 @attrs.frozen(kw_only=True)
+class KubeletList:
+    """How the kubelet's list compares with the plugin's, as of the last time that the plugin asked.
+
+    Attributes:
+        at: When that was.
+        since: Since when they differ; empty: they do not.
+        missing: Healthy devices that the kubelet does not offer; at most 20 of them.
+        phantom: Devices that it offers, and that the plugin does not report as healthy; at most 20 of them.
+    """
+
+    at: str
+    since: str
+    missing: tuple[str, ...]
+    phantom: tuple[str, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
 class ServedResource:
     """A resource, or a DRA driver, that the plugin serves.
 
@@ -68,6 +86,8 @@ class ServedResource:
         state: The state of its session with the kubelet.
         reason: Why it is not connected, or empty.
         too_large: Why its newest device list is not sent; empty: it is.
+        rival: Which other plugin serves it, too; empty: none that is known.
+        kubelet_list: How the kubelet's list compares with this one; None: the plugin has not asked.
         slices: What a DRA driver has published.
         devices: How many devices it has.
         healthy: How many of them are healthy.
@@ -78,6 +98,8 @@ class ServedResource:
     state: str
     reason: str
     too_large: str
+    rival: str
+    kubelet_list: KubeletList | None
     slices: ServedSlices
     devices: int
     healthy: int
@@ -170,6 +192,8 @@ def _resource(found: Mapping[str, Any]) -> ServedResource:
         state=string_in(found.get("state")),
         reason=string_in(found.get("reason")),
         too_large=string_in(found.get("too_large")),
+        rival=string_in(found.get("rival")),
+        kubelet_list=_kubelet_list(found.get("kubelet_list")),
         slices=_slices(mapping_in(found.get("slices"))),
         devices=number_in(found.get("devices")),
         healthy=number_in(found.get("healthy")),
@@ -184,6 +208,18 @@ def _slices(found: Mapping[str, Any]) -> ServedSlices:
         problem=string_in(found.get("problem")),
         dropped=tuple((string_in(each.get("path")), string_in(each.get("gate"))) for each in dropped),
         withheld={name: string_in(gate) for name, gate in mapping_in(found.get("withheld")).items()},
+    )
+
+
+def _kubelet_list(found: object) -> KubeletList | None:
+    if not isinstance(found, dict):
+        return None
+    told = mapping_in(cast("object", found))
+    return KubeletList(
+        at=string_in(told.get("at")),
+        since=string_in(told.get("since")),
+        missing=tuple(string_in(each) for each in list_in(told.get("missing"))),
+        phantom=tuple(string_in(each) for each in list_in(told.get("phantom"))),
     )
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kdp.doctor import listing, resources
-from kdp.doctor.node import Node, Once, Target
-from kdp.errors import ConfigurationError, PodResourcesError
+from kdp.doctor.node import Once, Target
+from kdp.errors import ConfigurationError
 from kdp_testkit.patience import PATIENCE
 
-from .samples import LEFT_OUT, RESOURCE, device, listening, node_in, plugin_dir, prefix, resource, status, told
+from .samples import LEFT_OUT, RESOURCE, device, node_in, plugin_dir, prefix, resource, status, told
 
 GOOD = status(resource(device("w0")))
 
@@ -36,8 +33,8 @@ def test_without_an_answering_plugin_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_a_plugin_in_order(tmp_path: Path) -> None:
-    for ask in ABOUT_A_PLUGIN[:-1]:
-        assert told(ask(node_in(tmp_path, GOOD)))[0] == "ok"
+    for ask in ABOUT_A_PLUGIN:
+        assert told(ask(node_in(tmp_path, GOOD)))[0] in ("ok", "left out")
 
 
 def test_a_plugin_that_is_not_ready(tmp_path: Path) -> None:
@@ -123,42 +120,34 @@ def test_no_healthy_device(tmp_path: Path) -> None:
     assert (verdict, "1 of 2 devices healthy; 1 times: no reason was given" in text) == ("warning", True)
 
 
-@pytest.fixture
-def kubelet_lists(monkeypatch: pytest.MonkeyPatch) -> dict[str, frozenset[str]]:
-    lists: dict[str, frozenset[str]] = {}
-    monkeypatch.setattr(listing, "SETTLE", 0.0)
-    monkeypatch.setattr(listing, "_kubelets", lambda node: lists)
-    return lists
+def compared(*, missing: tuple[str, ...] = (), phantom: tuple[str, ...] = ()) -> dict[str, Any]:
+    since = "2026-01-01T00:00:00+00:00" if missing or phantom else None
+    return {"at": "2026-01-01T00:01:00+00:00", "since": since, "missing": missing, "phantom": phantom}
 
 
-def test_a_kubelet_with_another_list(tmp_path: Path, kubelet_lists: dict[str, frozenset[str]]) -> None:
-    node = node_in(tmp_path, GOOD)
-    with listening(node.paths.pod_resources_socket):
-        verdict, text = told(listing.same(node))
-        assert (verdict, f"{RESOURCE}: the kubelet does not offer w0 |" in text) == ("warning", True)
-        kubelet_lists[RESOURCE] = frozenset({"w0", "w1"})
-        assert "the kubelet offers w1, which the plugin does not report as healthy" in told(listing.same(node))[1]
-        kubelet_lists[RESOURCE] = frozenset({"w0"})
-        assert told(listing.same(node))[0] == "ok"
+def listing_of(tmp_path: Path, **more: Any) -> tuple[str, str]:
+    return told(listing.same(node_in(tmp_path, status(resource(device("w0"), **more)))))
 
 
-def test_the_kubelet_is_not_asked_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = node_in(tmp_path, GOOD)
-    assert "there is no" in told(listing.same(node))[1]
-    monkeypatch.setattr(listing, "free_memory", lambda node: 3 << 20)
-    with listening(node.paths.pod_resources_socket):
-        assert "only 3 MiB of memory are free" in told(listing.same(node))[1]
+def test_a_kubelet_with_another_list(tmp_path: Path) -> None:
+    verdict, text = listing_of(tmp_path, kubelet_list=compared(missing=("w0",)))
+    assert (verdict, f"{RESOURCE}: the kubelet does not offer w0 since 2026-01-01T00:00:00" in text) == (
+        "warning",
+        True,
+    )
+    text = listing_of(tmp_path, kubelet_list=compared(phantom=("w1",)))[1]
+    assert "the kubelet offers w1 since 2026-01-01T00:00:00+00:00, which the plugin does not report as healthy" in text
+    assert listing_of(tmp_path, kubelet_list=compared())[0] == "ok"
 
 
-def test_a_kubelet_that_does_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_that_asks_the_kubelet_itself_is_asked_and_not_the_kubelet_once_more(tmp_path: Path) -> None:
+    assert listing_of(tmp_path) == LEFT_OUT  # it has not compared yet
+    assert listing_of(tmp_path, kubelet_list=7) == LEFT_OUT
 
-    def fail(node: Node) -> Mapping[str, Any]:
-        raise PodResourcesError("throttled")
 
-    monkeypatch.setattr(listing, "_kubelets", fail)
-    node = node_in(tmp_path, GOOD)
-    with listening(node.paths.pod_resources_socket):
-        assert told(listing.same(node))[0] == "not known"
+def test_a_rivals_devices_had_the_advice_to_restart_the_kubelet(tmp_path: Path) -> None:
+    more = {"rival": "another plugin serves it", "kubelet_list": compared(phantom=("x",))}
+    assert listing_of(tmp_path, **more) == LEFT_OUT
 
 
 def test_a_list_that_is_too_large(tmp_path: Path) -> None:
