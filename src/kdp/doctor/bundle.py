@@ -28,11 +28,10 @@ from ..hardware.capture import capture, generic_paths
 from ..hardware.snapshot import archive, tokens
 from ..hardware.snapshot.archive import FileEntry, Snapshot
 from ..hardware.snapshot.redact import KINDS, redact
-from ..kubelet.greeting import greet
 from ..storage.documents import parse_json
 from .answers import Answer, Question, Verdict
+from .commands import pod_uid
 from .examination import THREADS, Finding
-from .living import pod_of
 from .node import MOST_PLUGINS, text_of
 
 if TYPE_CHECKING:
@@ -53,7 +52,6 @@ MOST_OF_LOG: Final = 256 << 10
 _MOST_LOGS: Final = 8
 _LONGEST: Final = 1000
 _MOST_OF_CHECKPOINT: Final = 8 << 20
-_POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 _LEADING_ZEROS: Final = re.compile(r"(?<=[\[:,\s])(-?)0+(?=\d)")
 
 _T = TypeVar("_T")
@@ -236,7 +234,7 @@ def _state(node: Node) -> dict[str, object]:
 def _logs(node: Node) -> Iterator[tuple[str, bytes]]:
     """Return the ends of the logs that the kubelet keeps of the plugins' pods."""
     taken = 0
-    for uid in dict.fromkeys(uid for path in node.sockets[:MOST_PLUGINS] for uid in _pods(node, path)):
+    for uid in dict.fromkeys(filter(None, (pod_uid(node, path) for path in node.sockets[:MOST_PLUGINS]))):
         for path in node.host.glob(f"/var/log/pods/*_{uid}/*/*.log"):
             data = _end_of(node.host.path(path))
             if data and taken < _MOST_LOGS:
@@ -253,18 +251,6 @@ def _own_logs(node: Node) -> Iterator[tuple[str, bytes]]:
         code, text = node.ask_log(plugin.socket)
         if code == 0 and text.strip():  # versions before have no such page
             yield f"plugin-{number}.log", text.encode()[-MOST_OF_LOG:]
-
-
-def _pods(node: Node, socket: Path) -> list[str]:
-    """Return the UID of the pod whose process answers on a socket, or in whose volume the socket is."""
-    if (uid := pod_of(socket)) is not None:
-        return [uid]
-    try:
-        pid = greet(socket, 0.0).pid
-    except OSError:
-        return []
-    groups = text_of(node.host.path(f"/proc/{pid}/cgroup")) if pid else ""
-    return [match[1].replace("_", "-") for match in _POD_UID.finditer(groups)][:1]
 
 
 def _end_of(path: Path) -> bytes:

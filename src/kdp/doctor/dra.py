@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .answers import Answer, Question, failed, not_known, ok, warning
 from .cluster import ClusterFacts
+from .commands import kubectl
 from .node import counted, some
 from .plain import mapping_in, mappings_in, seconds_since, string_in
 from .process import free_memory
@@ -57,7 +58,7 @@ def published(node: Node) -> Answer:
     if (answer := _without_drivers(node)) is not None:
         return answer
     drivers = _drivers(node)
-    remedy = "remove the reason; see what is there: kubectl get resourceslices --field-selector spec.driver="
+    remedy = "see the next answers, and what is there: kubectl get resourceslices --field-selector spec.driver="
     missing = [each for each in drivers if each.devices and not each.slices.generation]
     if missing:
         seen = [f"{each.name}: no slice is published{_because(_problem(each))}" for each in missing]
@@ -111,9 +112,14 @@ def permissions(node: Node) -> Answer:
         if _ROLE in problem:
             return failed(seen, "apply the ClusterRole that kdp manifests TARGET --mode dra writes, and its binding")
         if "rejects the credentials" in problem:
-            return failed(seen, "let the kubelet give the pod a new token: kubectl -n NAMESPACE delete pod POD")
+            return failed(seen, f"let the kubelet give the pod a new token: {_delete(node)}")
         return failed(seen, "see which policy refuses: kubectl get validatingadmissionpolicies; kubectl get events -A")
     return ok("the API server has refused nothing")
+
+
+def _delete(node: Node) -> str:
+    socket = next((each.socket for each in node.answering() if each.mode != "device-plugin"), None)
+    return kubectl(node, socket, "delete pod")
 
 
 def _facts(node: Node) -> ClusterFacts | Answer | None:

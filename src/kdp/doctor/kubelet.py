@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..kubelet.paths import DEFAULT_ROOT, DEVICE_PLUGIN_DIR
 from .answers import Answer, Question, Verdict, failed, not_known, ok, warning
+from .commands import kubectl
 from .node import text_of
 from .resources import SERVED, resources_of
 from .rights import is_read_only, let_write, may_write
@@ -95,7 +96,7 @@ def pinned(node: Node) -> Answer:
 
 def _unlinked(node: Node, path: Path) -> Answer:
     seen = f"{path} was removed on the node, and this container still has the old one"
-    return failed(seen, "make a new container: kubectl -n NAMESPACE delete pod POD")
+    return failed(seen, f"make a new container: {kubectl(node, None, 'delete pod')}")
 
 
 def writable(node: Node) -> Answer:

@@ -19,6 +19,9 @@ from .plain import list_in, mapping_in, number_in, string_in
 MOST_LISTED = 100_000
 """Devices of a document that are looked at."""
 
+_BLOCKED: Final = "the event loop has not run"
+"""How a plugin says that a hook blocks it (`kdp.daemon.probes.BLOCKED`)."""
+
 _POD_VOLUME: Final = re.compile(r"/pods/([0-9a-f-]{36})/volumes/")
 
 
@@ -118,7 +121,9 @@ class Plugin:
         pid: Its process id in its own PID namespace.
         mode: Its mode, such as ``device-plugin``.
         is_ready: Whether it says that it is ready.
-        reasons: Why it is not, one text for each cause.
+        is_blocked: Whether a hook blocks its event loop, so that it cannot tell more.
+        problems: Why backends discover nothing, one text for each: a driver that is missing, or a hook that hangs.
+        reasons: Why it is not ready, one text for each cause.
         refused: What is wrong with a configuration that it has refused; empty: nothing.
         tells_directories: Whether it tells which directories it uses; versions before did not.
         cdi_dir: Where it writes CDI files; None: it writes none.
@@ -132,6 +137,8 @@ class Plugin:
     pid: int = 0
     mode: str = ""
     is_ready: bool = False
+    is_blocked: bool = False
+    problems: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     refused: str = ""
     tells_directories: bool = False
@@ -165,11 +172,11 @@ def plugin_of(socket: Path, code: int, text: str) -> Plugin:
     if not isinstance(found.get("ready"), bool) or not isinstance(found.get("resources"), list):
         return Plugin(socket=socket, problem="its answer is not a status of kdp")
     backends = [mapping_in(each) for each in list_in(found.get("backends"))]
-    reasons = [
+    problems = [
         f"{string_in(each.get('class'))}: {string_in(each.get('reason'))}" for each in backends if each.get("reason")
     ]
     resources = tuple(_resource(mapping_in(each)) for each in list_in(found["resources"]))
-    reasons += [f"{each.name}: {each.reason}" for each in resources if each.reason]
+    reasons = [*problems, *(f"{each.name}: {each.reason}" for each in resources if each.reason)]
     directories = mapping_in(found.get("directories"))
     return Plugin(
         socket=socket,
@@ -177,6 +184,8 @@ def plugin_of(socket: Path, code: int, text: str) -> Plugin:
         pid=number_in(found.get("pid")),
         mode=string_in(found.get("mode")),
         is_ready=found["ready"] is True,
+        is_blocked=_BLOCKED in string_in(found.get("reason")),
+        problems=tuple(problems),
         reasons=tuple(filter(None, [string_in(found.get("reason")), *reasons])),
         refused=string_in(mapping_in(found.get("configuration")).get("reason")),
         tells_directories=isinstance(found.get("directories"), dict),

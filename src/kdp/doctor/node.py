@@ -96,6 +96,7 @@ class Node:
         find_host: Opens the node's files.
         own: The directory of this process in ``/proc``.
         sys: The kernel's settings, ``/proc/sys``.
+        account: Where the account of this process's pod is.
         cgroups: Where the control groups are mounted.
         environ: The environment.
         import_path: Where Python looks for packages.
@@ -117,6 +118,7 @@ class Node:
     find_host: Once[Host]
     own: Path = Path("/proc/self")
     sys: Path = Path("/proc/sys")
+    account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
     cgroups: Path = Path("/sys/fs/cgroup")
     environ: Mapping[str, str] = attrs.field(factory=lambda: os.environ)
     import_path: Sequence[str] = attrs.field(factory=lambda: tuple(sys.path))

@@ -50,6 +50,7 @@ def node_in(root: Path, *documents: Mapping[str, Any] | str, **more: Any) -> Nod
         "cdi_dir": root / "cdi",
         "cdi_dirs": (root / "cdi",),
         "host": Host(root / "host"),
+        "account": root / "account",
         "own": root / "self",
         "sys": root / "sys",
         "cgroups": root / "cgroup",

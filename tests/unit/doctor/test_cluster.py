@@ -13,6 +13,7 @@ from tests.unit.cluster.http_server import Answer, HttpServer, served
 
 from kdp.doctor import cluster
 from kdp.doctor.cluster import ClusterFacts, ask
+from kdp_testkit.patience import PATIENCE
 
 
 def kubeconfig(folder: Path, url: str) -> Path:
@@ -31,7 +32,8 @@ async def asked(server: HttpServer, folder: Path) -> ClusterFacts:
     return await to_thread.run_sync(partial(ask, kubeconfig(folder, server.url)))
 
 
-async def test_classes_and_claims_are_two_lists(tmp_path: Path) -> None:
+async def test_classes_and_claims_are_two_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE", PATIENCE)
     async with served() as server:
         server.reply = lambda request: Answer(body={"items": [{"metadata": {"name": request.path}}, 7]})
         found = await asked(server, tmp_path)

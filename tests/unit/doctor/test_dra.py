@@ -63,7 +63,7 @@ def test_without_a_driver_there_is_nothing_to_ask(tmp_path: Path) -> None:
         (
             served("registered", slices={"generation": 0}, reason="the devices are not published yet"),
             "failed",
-            f"{DRIVER}: no slice is published (the devices are not published yet) | remove the reason",
+            f"{DRIVER}: no slice is published (the devices are not published yet) | see the next answers",
         ),
         (served(slices={"problem": POLICY}), "warning", f"{DRIVER}: the slices are old: create"),
         (served(slices={"withheld": {"w1": "DRAPartitionableDevices"}}), "warning", "1 device not published: w1"),

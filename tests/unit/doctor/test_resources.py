@@ -7,14 +7,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kdp.daemon.probes import BLOCKED
+from kdp.deviceplugin.status import ABSENT
+from kdp.deviceplugin.tracking.tracker import _strange as strange
 from kdp.doctor import listing, resources
 from kdp.doctor.node import Once, Target
 from kdp.errors import ConfigurationError
 from kdp_testkit.patience import PATIENCE
 
-from .samples import LEFT_OUT, RESOURCE, device, node_in, plugin_dir, prefix, resource, status, told
+from .samples import LEFT_OUT, RESOURCE, device, node_in, plugin_dir, prefix, resource, status, told, written
 
 GOOD = status(resource(device("w0")))
+
+IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "w-x7k2p"}
 
 ABOUT_A_PLUGIN = (
     resources.ready,
@@ -102,7 +109,7 @@ def test_a_resource_that_two_processes_serve(tmp_path: Path) -> None:
             assert others[-1].stdout is not None
             assert others[-1].stdout.readline() == b"listens\n"
             verdict, text = told(resources.served_elsewhere(node))
-            assert verdict == ("ok" if count == 1 else "warning")
+            assert verdict == ("ok" if count == 1 else "failed")
         assert f"{RESOURCE}: 2 sockets of several processes answer" in text
     finally:
         for other in others:
@@ -113,7 +120,7 @@ def test_no_healthy_device(tmp_path: Path) -> None:
     sick = status(resource(*(device(f"w{n}", reason="fan failed") for n in range(2)), device("w2", reason="lost")))
     verdict, text = told(resources.allocatable(node_in(tmp_path, sick)))
     assert verdict == "failed"
-    assert f"{RESOURCE}: 0 of 3 devices healthy; 2 times: fan failed, 1 times: lost | remove the reason" in text
+    assert f"{RESOURCE}: 0 of 3 devices healthy; 2 times: fan failed, 1 times: lost | look at the hardware" in text
     assert "no device was discovered" in told(resources.allocatable(node_in(tmp_path, status(resource()))))[1]
     half = status(resource(device("w0"), device("w1", reason="")))
     verdict, text = told(resources.allocatable(node_in(tmp_path, half)))
@@ -160,3 +167,62 @@ def test_a_list_that_is_too_large(tmp_path: Path) -> None:
     assert text.endswith("until then the kubelet has the list before")
     none = status(resource(too_large=problem, state="waiting"))
     assert told(resources.list_size(node_in(tmp_path, none)))[0] == "failed"
+
+
+BLOCKED_PLUGIN = status(ready=False, reason=BLOCKED)
+RIVAL = "process 4711 serves this resource as well, at kdp-x.sock; unless this is an update, stop one of them"
+
+
+def test_a_blocked_event_loop_was_a_plugin_that_serves_no_resource_yet(tmp_path: Path) -> None:
+    node = node_in(tmp_path, BLOCKED_PLUGIN, environ=IN_POD)
+    written(tmp_path / "account/namespace", "kube-system\n")
+    for ask in (resources.ready, resources.registered):
+        verdict, text = told(ask(node))
+        assert (verdict, "the event loop of process 7 is blocked by a hook" in text) == ("failed", True)
+        assert text.endswith("its log names the hook and the line: kubectl -n kube-system logs w-x7k2p")
+    assert told(resources.allocatable(node))[0] == "not known"
+
+
+@pytest.mark.parametrize(
+    ("rival", "seen"),
+    [
+        (RIVAL, "process 4711 serves this resource as well, at kdp-x.sock, beside process 7"),
+        (strange(frozenset({"x"})), "the kubelet has 1 devices that are not ours, as x, beside process 7"),
+    ],
+)
+def test_a_rival_that_the_plugin_itself_names_was_ok(tmp_path: Path, rival: str, seen: str) -> None:
+    node = node_in(tmp_path, status(resource(device("w0"), rival=rival)), environ={"KDP_NODE_NAME": "n1"})
+    verdict, text = told(resources.served_elsewhere(node))
+    assert (verdict, seen in text) == ("failed", True), text
+    assert text.endswith("unless an update is under way: kubectl get pods -A --field-selector spec.nodeName=n1")
+
+
+def test_a_missing_driver_sent_to_the_kubelet(tmp_path: Path) -> None:
+    backend = {"class": "W", "reason": "the driver is not loaded"}
+    waits = resource(state="waiting", reason="there is no device list yet")
+    node = node_in(tmp_path, status(waits, ready=False, backends=[backend]))
+    for ask in (resources.registered, resources.ready):
+        verdict, text = told(ask(node))
+        assert (verdict, "W: the driver is not loaded" in text) == ("failed", True)
+        assert "| mend what the class names" in text
+        assert "kubelet" not in text.partition("|")[2]
+    text = told(resources.registered(node_in(tmp_path, status(ready=False, backends=[backend]))))[1]
+    assert "the plugin serves no resource: W: the driver is not loaded | mend" in text
+
+
+def test_a_resource_without_hardware_is_no_fault(tmp_path: Path) -> None:
+    node = node_in(tmp_path, status(resource(state=resources.ABSENT)))
+    assert resources.ABSENT == ABSENT
+    assert told(resources.registered(node))[0] == told(resources.allocatable(node))[0] == "ok"
+
+
+def test_a_bad_configuration_was_said_to_keep_a_new_plugin_from_starting(tmp_path: Path) -> None:
+    bad = "c.yaml: unknown key 'x'"
+    verdict, text = told(resources.configuration(node_in(tmp_path, GOOD, bad_file=bad)))
+    assert (verdict, "the plugin keeps the last good configuration | correct the file" in text) == ("warning", True)
+    assert text.endswith("kill -HUP 7")
+    assert told(resources.configuration(node_in(tmp_path, bad_file=bad)))[0] == "failed"
+    [question] = [each for each in resources.QUESTIONS if each.id == "configuration-file"]
+    assert "keeps and uses the last good configuration" in question.why
+    refused = status(resource(device("w0")), configuration={"reason": bad})
+    assert told(resources.ready(node_in(tmp_path, refused)))[1].endswith("then let it be read again: kill -HUP 7")
