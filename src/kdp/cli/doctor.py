@@ -229,12 +229,19 @@ def _node(settings: Settings, mode: str, target: Once[Target] | None, bad_file: 
         mode=mode,
         cdi_dir=settings.cdi_dir,
         find_host=Once(functools.partial(Host, settings.host_root)),
+        parse_yaml=_parse_yaml,
         ask=_ask,
         ask_log=_ask_log,
         cluster=Once(functools.partial(ask_cluster, settings.kubeconfig)),
         bad_file=bad_file,
         target=target,
     )
+
+
+def _parse_yaml(text: str) -> object:
+    from .yaml_reading import parse_yaml
+
+    return parse_yaml(text)
 
 
 def _sockets(settings: Settings) -> tuple[Path, ...]:
@@ -269,7 +276,7 @@ def _loading(
 def _load(target: str, assignments: tuple[str, ...], config: Path | None, flags: Mapping[str, str | None]) -> Target:
     from .invocation import Invocation, needs_of
 
-    plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
+    plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags, used=_NAMES).plan()
     (backend,) = plan.served()
     named = [*([backend.resource] if isinstance(backend.resource, str) else []), *backend.resources]
     return Target(label=type(backend).__name__, resources=tuple(named), needs=needs_of(backend))

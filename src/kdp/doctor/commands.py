@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 from pathlib import PurePosixPath
@@ -84,7 +85,9 @@ def _pod(node: Node, socket: Path | None) -> tuple[str, str] | None:
         namespace, name = text_of(node.account / "namespace"), node.environ.get("HOSTNAME", "")
         return (namespace, name) if namespace and name else None
     uid = None if socket is None else pod_uid(node, socket)
-    for path in node.host.glob(f"/var/log/pods/*_{uid}") if uid else ():
-        namespace, _, rest = PurePosixPath(path).name.partition("_")
-        return namespace, rest.removesuffix(f"_{uid}")
+    if uid is not None:
+        with contextlib.suppress(OSError):  # only root may read the directory
+            for path in node.host.glob(f"/var/log/pods/*_{uid}"):
+                namespace, _, rest = PurePosixPath(path).name.partition("_")
+                return namespace, rest.removesuffix(f"_{uid}")
     return None

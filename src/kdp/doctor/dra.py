@@ -5,7 +5,7 @@ The driver's own status says most. Classes and claims are the API server's (`kdp
 
 from __future__ import annotations
 
-import json
+import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from .process import free_memory
 from .resources import NO_PLUGIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .living import ServedResource
     from .node import Node
@@ -149,6 +149,12 @@ def with_class(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     """Return whether each driver has a DeviceClass."""
     names = {driver: _classes_of(driver, facts) for driver in drivers}
     without = [driver for driver, classes in names.items() if not classes]
+    unread = [name for driver in without for name in _classes_of(driver, facts, how=_names_driver)]
+    if unread:
+        return not_known(
+            f"the expressions of {some(unread)} name {some(without)}, and do not compare device.driver with it",
+            f"see whether they select its devices: kubectl get deviceclass {unread[0]} -o yaml",
+        )
     if without:
         seen = f"no DeviceClass selects the devices of {some(without)}"
         return failed(
@@ -157,9 +163,26 @@ def with_class(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     return ok(some([f"{driver}: {some(classes)}" for driver, classes in names.items()]))
 
 
-def _classes_of(driver: str, facts: ClusterFacts) -> list[str]:
+def _selects(driver: str, expression: str) -> bool:
+    """Return whether a CEL expression compares the driver's name with this one."""
+    quoted = rf"""(?:"{re.escape(driver)}"|'{re.escape(driver)}')"""
+    pattern = rf"(?<![\w.])device\.driver\s*==\s*{quoted}|{quoted}\s*==\s*device\.driver(?!\w)"
+    return re.search(pattern, expression) is not None
+
+
+def _names_driver(driver: str, expression: str) -> bool:
+    """Return whether a CEL expression names this driver in another way, as in a list."""
+    return re.search(rf"""(?<!!=)(?<!!=\s)["']{re.escape(driver)}["'](?!\s*!=)""", expression) is not None
+
+
+def _classes_of(driver: str, facts: ClusterFacts, how: Callable[[str, str], bool] = _selects) -> list[str]:
     """Return the names of the classes whose selectors name a driver."""
-    return [_name(each) for each in facts.classes if driver in json.dumps(mapping_in(each.get("spec")))]
+    return [_name(each) for each in facts.classes if any(how(driver, text) for text in _expressions(each))]
+
+
+def _expressions(item: Mapping[str, Any]) -> Iterator[str]:
+    for selector in mappings_in(mapping_in(item.get("spec")).get("selectors")):
+        yield string_in(mapping_in(selector.get("cel")).get("expression"))
 
 
 def claims(node: Node) -> Answer | None:
@@ -173,12 +196,18 @@ def claims(node: Node) -> Answer | None:
 def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     """Return whether each pod's claim on these drivers has devices."""
     classes = {name for driver in drivers for name in _classes_of(driver, facts)}
-    waiting = [each for each in facts.claims if _waits(each, classes)]
+    gone = {name for each in facts.claims for name in _asked(each)} - {_name(each) for each in facts.classes}
+    waiting = [each for each in facts.claims if _waits(each, classes | gone)]
     if not waiting:
         return ok("no claim of a pod waits")
     first = waiting[0]
     place = f"-n {_metadata(first).get('namespace')}"
     pod = next((each.get("name") for each in _owners(first) if each.get("kind") == "Pod"), "POD")
+    lost = sorted(gone.intersection(name for each in waiting for name in _asked(each)))
+    if lost:
+        seen = f"{counted(len(waiting), 'claim')} without devices: {some([*map(_path, waiting)])}"
+        missing = f"make the class, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {lost[0]}"
+        return warning(f"{seen}; there is no DeviceClass {some(lost)}", missing)
     seen = (
         f"{counted(len(waiting), 'claim')} without devices for more than {WAITED:g} s: {some([*map(_path, waiting)])}"
     )
@@ -208,7 +237,8 @@ def _asked(claim: Mapping[str, Any]) -> Iterator[str]:
     devices = mapping_in(mapping_in(claim.get("spec")).get("devices"))
     for request in mappings_in(devices.get("requests")):
         for each in (mapping_in(request.get("exactly")), *mappings_in(request.get("firstAvailable"))):
-            yield string_in(each.get("deviceClassName"))
+            if name := string_in(each.get("deviceClassName")):
+                yield name
 
 
 def _age(created: str) -> float:

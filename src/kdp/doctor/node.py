@@ -100,6 +100,7 @@ class Node:
         cgroups: Where the control groups are mounted.
         environ: The environment.
         import_path: Where Python looks for packages.
+        parse_yaml: Reads a YAML text, and raises ValueError; None: this process cannot.
         ask: Asks the process behind a plugin's socket for its status document: 0 and the text, or 1 and the reason.
         ask_log: Asks it for the last lines of its log, in the same way; None: nobody is asked.
         cluster: Asks the API server when first needed.
@@ -122,6 +123,7 @@ class Node:
     cgroups: Path = Path("/sys/fs/cgroup")
     environ: Mapping[str, str] = attrs.field(factory=lambda: os.environ)
     import_path: Sequence[str] = attrs.field(factory=lambda: tuple(sys.path))
+    parse_yaml: Callable[[str], object] | None = None
     ask: Callable[[Path], tuple[int, str]]
     ask_log: Callable[[Path], tuple[int, str]] | None = None
     cluster: Once[ClusterFacts]

@@ -99,6 +99,13 @@ def test_a_target_is_asked_what_it_needs(tmp_path: Path) -> None:
     assert not {"target", "opened-nodes", "configuration-file"} & found.keys()
 
 
+def test_the_cdi_directory_of_the_environment_made_the_target_unloadable(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(WIDGETS)
+    result = invoke(tmp_path, f"{tmp_path}/w.py:Widgets", "--format", "json", KDP_CDI_DIR=f"{tmp_path}/x")
+    found = {each["id"]: each for each in json.loads(result.stdout)["questions"]}
+    assert found["target"]["answer"] == "ok", found["target"]["seen"]
+
+
 def test_the_directories_of_a_configuration_file_were_not_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

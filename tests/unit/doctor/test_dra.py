@@ -131,7 +131,8 @@ def test_a_claim_that_waits(tmp_path: Path, made: Callable[[], dict[str, Any]], 
         assert text == (
             "1 claim without devices for more than 30 s: n/c | see what the scheduler says: kubectl -n n describe pod p"
         )
-    other = node(tmp_path, served(), classes=[device_class(name="others")], claims=[found])
+    others = [device_class(name="others"), device_class('device.driver == "x"')]
+    other = node(tmp_path, served(), classes=others, claims=[found])
     assert told(dra.claims(other))[0] == "ok"
 
 
@@ -151,3 +152,28 @@ def test_an_api_server_that_cannot_be_asked_is_no_fault(tmp_path: Path) -> None:
         written(tmp_path / "cgroup/memory.current", str(40 << 20))
         assert told(ask(node(tmp_path, served()))) == LEFT_OUT
         (tmp_path / "cgroup/memory.max").unlink()
+
+
+@pytest.mark.parametrize(
+    ("expression", "verdict"),
+    [
+        (f'device.driver=="{DRIVER}" && device.attributes["x"].y', "ok"),
+        (f"'{DRIVER}' == device.driver", "ok"),
+        (f'device.driver != "{DRIVER}"', "failed"),
+        (f'device.driver == "other{DRIVER}"', "failed"),
+        (f'device.driver == "{DRIVER}.org"', "failed"),
+        ('device.driver == "wxexample.com"', "failed"),
+        (f'device.driver in ["{DRIVER}"]', "not known"),
+    ],
+)
+def test_a_class_that_only_mentions_the_driver_was_taken_for_its_class(
+    tmp_path: Path, expression: str, verdict: str
+) -> None:
+    found, text = told(dra.device_class(node(tmp_path, served(), classes=[device_class(expression)])))
+    assert found == verdict, text
+
+
+def test_a_claim_whose_class_is_gone_did_not_wait(tmp_path: Path) -> None:
+    for classes in ([], [device_class(name="others")]):
+        verdict, text = told(dra.claims(node(tmp_path, served(), classes=classes, claims=[claim()])))
+        assert (verdict, "n/c; there is no DeviceClass widgets | make the class" in text) == ("warning", True), text
