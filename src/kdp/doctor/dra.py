@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from .answers import Answer, Question, failed, not_known, ok, warning
 from .cluster import ClusterFacts
 from .commands import kubectl
-from .node import counted, some
+from .node import DEVICE_PLUGIN, counted, some
 from .plain import mapping_in, mappings_in, seconds_since, string_in
 from .process import free_memory
-from .resources import NO_PLUGIN
+from .resources import NO_PLUGIN, unknown_of_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,14 +39,17 @@ _REFUSED: Final = (
 
 
 def _drivers(node: Node) -> list[ServedResource]:
-    return [resource for plugin in node.answering() if plugin.mode != "device-plugin" for resource in plugin.resources]
+    return [resource for plugin in node.answering() if plugin.mode != DEVICE_PLUGIN for resource in plugin.resources]
 
 
 def _without_drivers(node: Node) -> Answer | None:
     """Return the answer where there is no driver to ask about; None: there is one."""
     if not node.answering():
         return not_known(NO_PLUGIN)
-    return None if _drivers(node) else ok(_NO_DRIVER)
+    if _drivers(node):
+        return None
+    blocked = unknown_of_blocked(node) if any(each.mode != DEVICE_PLUGIN for each in node.answering()) else None
+    return blocked or ok(_NO_DRIVER)
 
 
 def _problem(driver: ServedResource) -> str:
@@ -118,7 +121,7 @@ def permissions(node: Node) -> Answer:
 
 
 def _delete(node: Node) -> str:
-    socket = next((each.socket for each in node.answering() if each.mode != "device-plugin"), None)
+    socket = next((each.socket for each in node.answering() if each.mode != DEVICE_PLUGIN), None)
     return kubectl(node, socket, "delete pod")
 
 

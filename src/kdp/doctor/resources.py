@@ -97,6 +97,12 @@ def _blocked(node: Node) -> Answer | None:
     return None
 
 
+def unknown_of_blocked(node: Node) -> Answer | None:
+    """Return that a plugin's devices are not known, because a hook blocks its event loop; None: none is blocked."""
+    is_blocked = any(plugin.is_blocked for plugin in node.answering())
+    return not_known("the event loop of a plugin is blocked, so it does not tell its devices") if is_blocked else None
+
+
 def _of_backends(node: Node) -> str:
     """Return the remedy where a backend itself says what is missing; empty: none does."""
     for plugin in node.answering():
@@ -145,6 +151,8 @@ def list_size(node: Node) -> Answer | None:
     plugins = device_plugins(node)
     if not plugins:
         return without_device_plugin(node)
+    if (answer := unknown_of_blocked(node)) is not None:
+        return answer
     large = [each for plugin in plugins for each in plugin.resources if each.too_large]
     if not large:
         return ok("each list fits")
@@ -198,8 +206,10 @@ def _ours(plugin: Plugin) -> str:
 
 def allocatable(node: Node) -> Answer:
     """Are there healthy devices?"""
-    if not node.answering() or _blocked(node) is not None:
+    if not node.answering():
         return not_known(NO_PLUGIN)
+    if (answer := unknown_of_blocked(node)) is not None:
+        return answer
     resources = [each for each in resources_of(node) if each.state != ABSENT]
     none = [each for each in resources if each.healthy == 0]
     some_sick = [each for each in resources if 0 < each.healthy < each.devices]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 
 from kdp.daemon.probes import BLOCKED
 from kdp.deviceplugin.status import ABSENT
-from kdp.deviceplugin.tracking.tracker import _strange as strange
-from kdp.doctor import listing, resources
-from kdp.doctor.node import Once, Target
+from kdp.doctor import devices, dra, listing, resources
+from kdp.doctor.answers import Answer
+from kdp.doctor.node import Node, Once, Target
 from kdp.errors import ConfigurationError
 from kdp_testkit.patience import PATIENCE
 
@@ -180,14 +181,24 @@ def test_a_blocked_event_loop_was_a_plugin_that_serves_no_resource_yet(tmp_path:
         verdict, text = told(ask(node))
         assert (verdict, "the event loop of process 7 is blocked by a hook" in text) == ("failed", True)
         assert text.endswith("its log names the hook and the line: kubectl -n kube-system logs w-x7k2p")
-    assert told(resources.allocatable(node))[0] == "not known"
+    unknown: tuple[Callable[[Node], Answer | None], ...] = (resources.allocatable, resources.list_size, devices.nodes)
+    for each in unknown:
+        assert told(each(node)) == (
+            "not known",
+            "the event loop of a plugin is blocked, so it does not tell its devices | ",
+        )
+    driver = node_in(tmp_path, {**BLOCKED_PLUGIN, "mode": "dra"})
+    assert told(dra.published(driver))[0] == "not known"
 
 
 @pytest.mark.parametrize(
     ("rival", "seen"),
     [
         (RIVAL, "process 4711 serves this resource as well, at kdp-x.sock, beside process 7"),
-        (strange(frozenset({"x"})), "the kubelet has 1 devices that are not ours, as x, beside process 7"),
+        (
+            "another plugin: the kubelet has 1 devices, as x; stop one",
+            "the kubelet has 1 devices, as x, beside process 7",
+        ),
     ],
 )
 def test_a_rival_that_the_plugin_itself_names_was_ok(tmp_path: Path, rival: str, seen: str) -> None:

@@ -109,7 +109,7 @@ def test_what_differs_is_told_with_when_it_began() -> None:
     detector.connected(0.0)
     for now in (5.0, 15.0):
         detector.compare(frozenset({"a"}), frozenset({"b"}), now)
-    assert (detector.missing, detector.phantom) == ({"a"}, {"b"})
+    assert (detector.missing, detector.phantom) == (frozenset({"a"}), frozenset({"b"}))
     assert (detector.differs_since, detector.compared_at) == (5.0, 15.0)
     detector.compare(frozenset({"a"}), frozenset({"a"}), 25.0)
     assert (detector.missing, detector.differs_since) == (frozenset(), None)
