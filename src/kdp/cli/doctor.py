@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _NAMES = (
     "kubelet_root",
     "device_plugin_dir",
+    "plugins_registry_dir",
     "pod_resources_dir",
     "host_root",
     "state_dir",
@@ -49,7 +50,7 @@ _HELP = {
     "kubeconfig": "How to reach the API server; default: with the pod's account, or by KUBECONFIG, or ~/.kube/config.",
 }
 _COLORS = {Verdict.OK: "green", Verdict.NOT_KNOWN: "cyan", Verdict.WARNING: "yellow", Verdict.FAILED: "red"}
-_CODES = {Verdict.OK: 0, Verdict.WARNING: 1, Verdict.FAILED: 3}
+_CODES = {Verdict.OK: 0, Verdict.WARNING: 0, Verdict.FAILED: 1, Verdict.NOT_KNOWN: 4}
 _MOST_BYTES = 16 << 20
 
 
@@ -95,9 +96,9 @@ def command(
     """Find out what is wrong on this node: on the node itself, in the plugin's container, or on a laptop.
 
     Each question is answered 'ok', 'warning', 'failed', or 'not known', with what was seen. If something is wrong, the
-    answer says why it matters and what mends it. A running plugin is asked on its unix socket. With a TARGET the
-    questions about the backend's class are answered, too. With --config the directories of that file are looked at.
-    The command changes nothing and ends within 5 seconds; --bundle may take 25.
+    answer says why it matters and what mends it. Questions that do not apply are left out. A running plugin is asked on
+    its unix socket. With a TARGET the questions about the backend's class are answered, too. With --config the
+    directories of that file are looked at. The command changes nothing and ends within 5 seconds; --bundle may take 25.
 
     With --node-name it runs anywhere, and answers what the API server has. The account needs the verb 'get' on
     'nodes', 'pods/log', and 'pods/proxy', and 'list' on 'pods', 'events', 'leases', 'resourceslices', 'deviceclasses',
@@ -105,10 +106,10 @@ def command(
 
     \b
     Exit codes:
-      0  every answer is ok or not known; with --bundle: it is written
-      1  there is a warning; with --bundle: it cannot be written
+      0  nothing failed, and every answer is known; with --bundle: it is written
+      1  something has failed; with --bundle: it cannot be written
       2  an option is wrong
-      3  something has failed
+      4  nothing failed, but an answer is not known
     """  # noqa: D301 - click's mark for a block that keeps its lines
     out = document()
     heads: list[str] = []
@@ -120,7 +121,7 @@ def command(
             findings = _seen_from_outside(node_name, flags["kubeconfig"])
         else:
             file, bad_file = _file(config)
-            node = _node(_settings(flags, file), _loading(target, assignments, config, flags), bad_file)
+            node = _node(_settings(flags, file), _mode(file), _loading(target, assignments, config, flags), bad_file)
             if bundle is not None:
                 _write(out, bundle, node, (flags, assignments, file))
                 ctx.exit(0)
@@ -213,19 +214,34 @@ def _settings(flags: Mapping[str, str | None], file: ConfigFile) -> Settings:
     return resolve_some([strongest, from_environment(os.environ), file.settings], _NAMES)
 
 
-def _node(settings: Settings, target: Once[Target] | None, bad_file: str | None) -> Node:
+def _mode(file: ConfigFile) -> str:
+    """Return the mode that the environment or the file names; empty: neither does."""
+    return next(
+        (str(each["mode"].value) for each in (from_environment(os.environ), file.settings) if "mode" in each), ""
+    )
+
+
+def _node(settings: Settings, mode: str, target: Once[Target] | None, bad_file: str | None) -> Node:
     return Node(
         paths=settings.paths,
         state_dir=settings.state_dir,
         find_sockets=Once(functools.partial(_sockets, settings)),
+        mode=mode,
         cdi_dir=settings.cdi_dir,
         find_host=Once(functools.partial(Host, settings.host_root)),
+        parse_yaml=_parse_yaml,
         ask=_ask,
         ask_log=_ask_log,
         cluster=Once(functools.partial(ask_cluster, settings.kubeconfig)),
         bad_file=bad_file,
         target=target,
     )
+
+
+def _parse_yaml(text: str) -> object:
+    from .yaml_reading import parse_yaml
+
+    return parse_yaml(text)
 
 
 def _sockets(settings: Settings) -> tuple[Path, ...]:
@@ -260,7 +276,7 @@ def _loading(
 def _load(target: str, assignments: tuple[str, ...], config: Path | None, flags: Mapping[str, str | None]) -> Target:
     from .invocation import Invocation, needs_of
 
-    plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
+    plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags, used=_NAMES).plan()
     (backend,) = plan.served()
     named = [*([backend.resource] if isinstance(backend.resource, str) else []), *backend.resources]
     return Target(label=type(backend).__name__, resources=tuple(named), needs=needs_of(backend))

@@ -400,9 +400,11 @@ class Settings:
     @property
     def directories(self) -> Mapping[str, str | None]:
         """The directories that the process uses, as its status tells them; None: it uses none for that."""
+        is_watched = self.mode == "dra" or (self.mode == "device-plugin" and self.registration == "watcher")
         writes_cdi = self.cdi != "off" if self.mode == "device-plugin" else self.mode == "dra"
         return {
             "device_plugins": str(self.paths.device_plugin_dir),
+            "plugins_registry": str(self.paths.plugins_registry_dir) if is_watched else None,
             "state": None if self.state_dir is None else str(self.state_dir),
             "cdi": str(self.cdi_dir) if writes_cdi else None,
         }

@@ -277,6 +277,7 @@ class DevicePlugin:
             kubelet=self._tracker.kubelet_problem,
             rival=self._rivals.problem or self._tracker.strangers(self.resource),
             cause=self._cause(obstacle),
+            view=self._tracker.view(self.resource),
             vanished=len(self.inventory.tombstones),
             since=self._since,
             holders=None if holders is None else {i: str(holder) for i, holder in holders.items()},

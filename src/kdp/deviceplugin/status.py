@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
@@ -11,6 +11,9 @@ from ..model.devices import Device
 from ..startup import shown
 from ..supervision.health import DeviceHealth
 from .session import State
+
+if TYPE_CHECKING:
+    from .tracking.tracker import KubeletView  # noqa: TC004 - attrs reads no annotation
 
 ABSENT: Final = "no hardware"
 """The state of a resource that is not registered because the node has no such hardware."""
@@ -41,6 +44,7 @@ class ResourceStatus:
         cause: In one word why it is not ready: its ``backend`` has no devices to list yet, its ``list_too_large``,
             there is no ``kubelet``, the ``registration`` has not ended yet, or an ``obstacle`` keeps containers from
             its devices; None: it is ready.
+        view: How the kubelet saw the devices when it was asked last; None: it was not, or is not connected.
         vanished: How many listed devices are there no more.
         since: When the kubelet began to hold a stream, or when it held one last, on `time.monotonic`'s clock; None:
             that is not known.
@@ -62,6 +66,7 @@ class ResourceStatus:
     rival: str | None = None
     kubelet: str | None = None
     cause: Cause | None = None
+    view: KubeletView | None = None
     vanished: int = 0
     since: float | None = None
 

@@ -1,7 +1,7 @@
 """`Question` and `Answer`: what is asked about a node, and what was seen.
 
-An answer is *not known* if the fact cannot be seen from here, as from a laptop or from inside a container. That is no
-fault, and changes no exit code.
+An answer is *not known* if the fact should be visible here, and was not. That is no fault, but it has an exit code of
+its own. A question that does not apply has no answer: as one about a container's runtime, asked in the container.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class Question(Generic[_Seen]):
         id: Its name for programs, in lower case with dashes. It stays the same from release to release.
         title: The question.
         why: Why the answer matters.
-        ask: Finds the answer. It may block: it is called in a thread of its own, which nobody waits for after the
-            deadline.
+        ask: Finds the answer; None: the question does not apply here, and is left out. It may block: it is called in a
+            thread of its own, which nobody waits for after the deadline.
     """
 
     id: str
     title: str
     why: str
-    ask: Callable[[_Seen], Answer]
+    ask: Callable[[_Seen], Answer | None]

@@ -30,11 +30,10 @@ from ..hardware.capture import capture, generic_paths
 from ..hardware.snapshot import archive, tokens
 from ..hardware.snapshot.archive import FileEntry, Snapshot
 from ..hardware.snapshot.redact import KINDS, redact
-from ..kubelet.greeting import greet
 from ..storage.documents import parse_json
 from .answers import Answer, Question, Verdict
+from .commands import pod_uid, process
 from .examination import THREADS, Finding
-from .living import pod_of
 from .node import MOST_PLUGINS, text_of
 from .plain import list_in, mapping_in
 
@@ -57,7 +56,6 @@ MOST_OF_LOG: Final = 256 << 10
 _MOST_LOGS: Final = 8
 _LONGEST: Final = 1000
 _MOST_OF_CHECKPOINT: Final = 8 << 20
-_POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 _LEADING_ZEROS: Final = re.compile(r"(?<=[\[:,\s])(-?)0+(?=\d)")
 
 _T = TypeVar("_T")
@@ -253,7 +251,7 @@ def _state(node: Node) -> dict[str, object]:
 def _logs(node: Node) -> Iterator[tuple[str, bytes]]:
     """Return the ends of the logs that the kubelet keeps of the plugins' pods."""
     taken = 0
-    for uid in dict.fromkeys(uid for path in node.sockets[:MOST_PLUGINS] for uid in _pods(node, path)):
+    for uid in dict.fromkeys(filter(None, (pod_uid(node, path) for path in node.sockets[:MOST_PLUGINS]))):
         for path in node.host.glob(f"/var/log/pods/*_{uid}/*/*.log"):
             data = _end_of(node.host.path(path))
             if data and taken < _MOST_LOGS:
@@ -270,23 +268,6 @@ def _own_logs(node: Node) -> Iterator[tuple[str, bytes]]:
         code, text = node.ask_log(plugin.socket)
         if code == 0 and text.strip():  # versions before have no such page
             yield f"plugin-{number}.log", text.encode()[-MOST_OF_LOG:]
-
-
-def _pods(node: Node, socket: Path) -> list[str]:
-    """Return the UID of the pod whose process answers on a socket, or in whose volume the socket is."""
-    if (uid := pod_of(socket)) is not None:
-        return [uid]
-    pid = _pid(socket)
-    groups = text_of(node.host.path(f"/proc/{pid}/cgroup")) if pid else ""
-    return [match[1].replace("_", "-") for match in _POD_UID.finditer(groups)][:1]
-
-
-def _pid(socket: Path) -> int | None:
-    """Return the process that listens on a socket; None: none does, or it is in another namespace."""
-    try:
-        return greet(socket, 0.0).pid or None
-    except OSError:
-        return None
 
 
 def _end_of(path: Path) -> bytes:
@@ -307,7 +288,7 @@ def _given(node: Node, settings: Settings) -> tuple[dict[str, str], dict[str, ob
     environ = dict(node.environ)
     parameters = dict(settings.parameters)
     for path in node.sockets[:MOST_PLUGINS]:
-        pid = _pid(path)
+        pid = process(path)
         variables = _words(node, f"/proc/{pid}/environ") if pid else []
         arguments = _words(node, f"/proc/{pid}/cmdline") if pid else []
         pairs = [each.partition("=") for each in variables]

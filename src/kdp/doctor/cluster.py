@@ -5,11 +5,13 @@ It takes 30 MiB, so in a container with less memory nobody is asked.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
+from ..cluster.api import ApiError
 from ..errors import ConfigurationError, KdpError, message_of, sentence
 
 if TYPE_CHECKING:
@@ -26,23 +28,33 @@ class ClusterFacts:
 
     Attributes:
         problem: Why nothing is known; empty: it was asked.
+        is_impossible: Whether this process cannot ask: it has no client, no account, or no right.
         classes: The DeviceClasses.
         claims: The ResourceClaims of all namespaces.
     """
 
     problem: str = ""
+    is_impossible: bool = False
     classes: Sequence[Mapping[str, Any]] = ()
     claims: Sequence[Mapping[str, Any]] = ()
 
 
+def _is_configured() -> bool:
+    """Return whether there may be an account. It is looked at first, because loading the client takes a second."""
+    files = ("/var/run/secrets/kubernetes.io/serviceaccount/token", os.path.expanduser("~/.kube/config"))
+    return bool(os.environ.get("KUBECONFIG")) or any(map(os.path.exists, files))
+
+
 def ask(kubeconfig: Path | None) -> ClusterFacts:
     """Ask the API server; it blocks for `PATIENCE` at most."""
+    if kubeconfig is None and not _is_configured():
+        return ClusterFacts(problem="there is no account of a pod, and no kubeconfig file", is_impossible=True)
     import asyncio
 
     try:
         from ..cluster.client import KubeApi
     except ConfigurationError as error:  # without the extra
-        return ClusterFacts(problem=message_of(error))
+        return ClusterFacts(problem=message_of(error), is_impossible=True)
 
     async def both() -> ClusterFacts:
         async with asyncio.timeout(PATIENCE), KubeApi(kubeconfig, deadline=PATIENCE) as api:
@@ -53,4 +65,5 @@ def ask(kubeconfig: Path | None) -> ClusterFacts:
     except TimeoutError:
         return ClusterFacts(problem=f"the API server did not answer within {PATIENCE:g} s")
     except KdpError as error:
-        return ClusterFacts(problem=sentence(error))
+        is_refused = isinstance(error, ApiError) and error.status in (401, 403)
+        return ClusterFacts(problem=sentence(error), is_impossible=is_refused or isinstance(error, ConfigurationError))

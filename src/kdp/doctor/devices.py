@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import KdpError
 from .answers import Answer, Question, failed, not_known, ok, warning
 from .node import counted, some
-from .resources import NO_PLUGIN, resources_of
+from .resources import NO_PLUGIN, resources_of, unknown_of_blocked
 
 if TYPE_CHECKING:
     from .node import Node
@@ -23,6 +23,8 @@ def nodes(node: Node) -> Answer:
     """Does each device node exist that containers get?"""
     if not node.answering():
         return not_known(NO_PLUGIN)
+    if (answer := unknown_of_blocked(node)) is not None:
+        return answer
     devices = [device for resource in resources_of(node) for device in resource.listed]
     if devices and all(device.nodes is None for device in devices):
         return not_known("the plugin does not report its device nodes: its version of kdp is older")
@@ -59,10 +61,10 @@ def _sorted(node: Node, paths: list[str]) -> tuple[list[str], list[str], list[st
     return gone, odd, private
 
 
-def opened(node: Node) -> Answer:
+def opened(node: Node) -> Answer | None:
     """Can the backend open its own device nodes?"""
     if node.target is None:
-        return not_known("the command names no TARGET that says which nodes it opens", "name it: kdp doctor TARGET")
+        return None
     try:
         needs = node.target().needs
     except KdpError:

@@ -7,7 +7,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from ..storage.room import why_no_file
-from .answers import Answer, Question, failed, not_known, ok, warning
+from .answers import Answer, Question, failed, ok, warning
 from .rights import is_read_only, let_write, may_write
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def state(node: Node) -> Answer:
             return warning(
                 f"{path} does not exist, and user {os.geteuid()} cannot make it: {obstacle}", let_write(path)
             )
-        return not_known(f"{path} does not exist; a plugin makes it at its first start")
+        return ok(f"{path} does not exist; a plugin makes it at its first start")
     except OSError as error:
         return failed(f"{path} cannot be examined: {error.strerror}", "run this as root: sudo kdp doctor")
     if stat.S_ISLNK(found.st_mode):

@@ -5,23 +5,26 @@ The driver's own status says most. Classes and claims are the API server's (`kdp
 
 from __future__ import annotations
 
-import json
+import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from .answers import Answer, Question, failed, not_known, ok, warning
-from .listing import NEEDED
-from .node import counted, some
+from .cluster import ClusterFacts
+from .commands import kubectl
+from .node import DEVICE_PLUGIN, counted, some
 from .plain import mapping_in, mappings_in, seconds_since, string_in
 from .process import free_memory
-from .resources import NO_PLUGIN
+from .resources import NO_PLUGIN, unknown_of_blocked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from .cluster import ClusterFacts
     from .living import ServedResource
     from .node import Node
+
+NEEDED: Final = 40 << 20
+"""Bytes of the control group that must be free before the API server's client is loaded, which takes 30 MiB."""
 
 WAITED: Final = 30.0
 """Seconds for which a pod's claim may be without devices: a scheduler needs a moment."""
@@ -36,14 +39,17 @@ _REFUSED: Final = (
 
 
 def _drivers(node: Node) -> list[ServedResource]:
-    return [resource for plugin in node.answering() if plugin.mode != "device-plugin" for resource in plugin.resources]
+    return [resource for plugin in node.answering() if plugin.mode != DEVICE_PLUGIN for resource in plugin.resources]
 
 
 def _without_drivers(node: Node) -> Answer | None:
     """Return the answer where there is no driver to ask about; None: there is one."""
     if not node.answering():
         return not_known(NO_PLUGIN)
-    return None if _drivers(node) else ok(_NO_DRIVER)
+    if _drivers(node):
+        return None
+    blocked = unknown_of_blocked(node) if any(each.mode != DEVICE_PLUGIN for each in node.answering()) else None
+    return blocked or ok(_NO_DRIVER)
 
 
 def _problem(driver: ServedResource) -> str:
@@ -55,7 +61,7 @@ def published(node: Node) -> Answer:
     if (answer := _without_drivers(node)) is not None:
         return answer
     drivers = _drivers(node)
-    remedy = "remove the reason; see what is there: kubectl get resourceslices --field-selector spec.driver="
+    remedy = "see the next answers, and what is there: kubectl get resourceslices --field-selector spec.driver="
     missing = [each for each in drivers if each.devices and not each.slices.generation]
     if missing:
         seen = [f"{each.name}: no slice is published{_because(_problem(each))}" for each in missing]
@@ -109,33 +115,49 @@ def permissions(node: Node) -> Answer:
         if _ROLE in problem:
             return failed(seen, "apply the ClusterRole that kdp manifests TARGET --mode dra writes, and its binding")
         if "rejects the credentials" in problem:
-            return failed(seen, "let the kubelet give the pod a new token: kubectl -n NAMESPACE delete pod POD")
+            return failed(seen, f"let the kubelet give the pod a new token: {_delete(node)}")
         return failed(seen, "see which policy refuses: kubectl get validatingadmissionpolicies; kubectl get events -A")
     return ok("the API server has refused nothing")
 
 
-def _facts(node: Node) -> ClusterFacts | Answer:
+def _delete(node: Node) -> str:
+    socket = next((each.socket for each in node.answering() if each.mode != DEVICE_PLUGIN), None)
+    return kubectl(node, socket, "delete pod")
+
+
+def _facts(node: Node) -> ClusterFacts | Answer | None:
+    """Return what the API server has, or an answer without it; None: this process cannot ask."""
     if (answer := _without_drivers(node)) is not None:
         return answer
     free = free_memory(node)
     if free is not None and free < NEEDED:
-        return not_known(f"only {free >> 20} MiB of memory are free in this container, too few to ask the API server")
+        return None
     facts = node.cluster()
+    if facts.is_impossible:
+        return None
     if facts.problem:
         return not_known(facts.problem, "ask as an administrator: kdp doctor --kubeconfig FILE")
     return facts
 
 
-def device_class(node: Node) -> Answer:
+def device_class(node: Node) -> Answer | None:
     """Is there a DeviceClass for the driver?"""
     facts = _facts(node)
-    return facts if isinstance(facts, Answer) else with_class([driver.name for driver in _drivers(node)], facts)
+    if not isinstance(facts, ClusterFacts):
+        return facts
+    return with_class([driver.name for driver in _drivers(node)], facts)
 
 
 def with_class(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     """Return whether each driver has a DeviceClass."""
     names = {driver: _classes_of(driver, facts) for driver in drivers}
     without = [driver for driver, classes in names.items() if not classes]
+    unread = [name for driver in without for name in _classes_of(driver, facts, how=_names_driver)]
+    if unread:
+        return not_known(
+            f"the expressions of {some(unread)} name {some(without)}, and do not compare device.driver with it",
+            f"see whether they select its devices: kubectl get deviceclass {unread[0]} -o yaml",
+        )
     if without:
         seen = f"no DeviceClass selects the devices of {some(without)}"
         return failed(
@@ -144,26 +166,51 @@ def with_class(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     return ok(some([f"{driver}: {some(classes)}" for driver, classes in names.items()]))
 
 
-def _classes_of(driver: str, facts: ClusterFacts) -> list[str]:
+def _selects(driver: str, expression: str) -> bool:
+    """Return whether a CEL expression compares the driver's name with this one."""
+    quoted = rf"""(?:"{re.escape(driver)}"|'{re.escape(driver)}')"""
+    pattern = rf"(?<![\w.])device\.driver\s*==\s*{quoted}|{quoted}\s*==\s*device\.driver(?!\w)"
+    return re.search(pattern, expression) is not None
+
+
+def _names_driver(driver: str, expression: str) -> bool:
+    """Return whether a CEL expression names this driver in another way, as in a list."""
+    return re.search(rf"""(?<!!=)(?<!!=\s)["']{re.escape(driver)}["'](?!\s*!=)""", expression) is not None
+
+
+def _classes_of(driver: str, facts: ClusterFacts, how: Callable[[str, str], bool] = _selects) -> list[str]:
     """Return the names of the classes whose selectors name a driver."""
-    return [_name(each) for each in facts.classes if driver in json.dumps(mapping_in(each.get("spec")))]
+    return [_name(each) for each in facts.classes if any(how(driver, text) for text in _expressions(each))]
 
 
-def claims(node: Node) -> Answer:
+def _expressions(item: Mapping[str, Any]) -> Iterator[str]:
+    for selector in mappings_in(mapping_in(item.get("spec")).get("selectors")):
+        yield string_in(mapping_in(selector.get("cel")).get("expression"))
+
+
+def claims(node: Node) -> Answer | None:
     """Does each claim of a pod get devices of the driver?"""
     facts = _facts(node)
-    return facts if isinstance(facts, Answer) else with_claims([driver.name for driver in _drivers(node)], facts)
+    if not isinstance(facts, ClusterFacts):
+        return facts
+    return with_claims([driver.name for driver in _drivers(node)], facts)
 
 
 def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     """Return whether each pod's claim on these drivers has devices."""
     classes = {name for driver in drivers for name in _classes_of(driver, facts)}
-    waiting = [each for each in facts.claims if _waits(each, classes)]
+    gone = {name for each in facts.claims for name in _asked(each)} - {_name(each) for each in facts.classes}
+    waiting = [each for each in facts.claims if _waits(each, classes | gone)]
     if not waiting:
         return ok("no claim of a pod waits")
     first = waiting[0]
     place = f"-n {_metadata(first).get('namespace')}"
     pod = next((each.get("name") for each in _owners(first) if each.get("kind") == "Pod"), "POD")
+    lost = sorted(gone.intersection(name for each in waiting for name in _asked(each)))
+    if lost:
+        seen = f"{counted(len(waiting), 'claim')} without devices: {some([*map(_path, waiting)])}"
+        missing = f"make the class, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {lost[0]}"
+        return warning(f"{seen}; there is no DeviceClass {some(lost)}", missing)
     seen = (
         f"{counted(len(waiting), 'claim')} without devices for more than {WAITED:g} s: {some([*map(_path, waiting)])}"
     )
@@ -193,7 +240,8 @@ def _asked(claim: Mapping[str, Any]) -> Iterator[str]:
     devices = mapping_in(mapping_in(claim.get("spec")).get("devices"))
     for request in mappings_in(devices.get("requests")):
         for each in (mapping_in(request.get("exactly")), *mappings_in(request.get("firstAvailable"))):
-            yield string_in(each.get("deviceClassName"))
+            if name := string_in(each.get("deviceClassName")):
+                yield name
 
 
 def _age(created: str) -> float:

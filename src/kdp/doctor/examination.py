@@ -42,10 +42,13 @@ class Finding:
 
 
 def examine(questions: Sequence[Question[_Seen]], node: _Seen, *, deadline: float = DEADLINE) -> list[Finding]:
-    """Return the answers, in the order of the questions. What does not print is escaped in them."""
-    answers: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
+    """Return the answers, in the order of the questions, without those that do not apply here.
+
+    Characters that do not print are escaped.
+    """
+    answers: queue.SimpleQueue[tuple[int, Answer | None]] = queue.SimpleQueue()
     until = time.monotonic() + deadline
-    found: dict[int, Answer] = {}
+    found: dict[int, Answer | None] = {}
     for position, question in enumerate(questions):
         try:
             arguments = (question, node, position, answers)
@@ -59,13 +62,15 @@ def examine(questions: Sequence[Question[_Seen]], node: _Seen, *, deadline: floa
             continue
         break
     late = not_known(f"no answer within {deadline:g} s")
-    return [Finding(question, _shown(found.get(position, late))) for position, question in enumerate(questions)]
+    given = ((question, found.get(position, late)) for position, question in enumerate(questions))
+    return [Finding(question, _shown(answer)) for question, answer in given if answer is not None]
 
 
 def worst(findings: Sequence[Finding]) -> Verdict:
-    """Return the worst verdict of all; one that is not known counts as ok."""
+    """Return the worst verdict of all. What is not known is worse than a warning: it may hide a failure."""
     verdicts = {finding.answer.verdict for finding in findings}
-    return next((each for each in (Verdict.FAILED, Verdict.WARNING) if each in verdicts), Verdict.OK)
+    order = (Verdict.FAILED, Verdict.NOT_KNOWN, Verdict.WARNING)
+    return next((each for each in order if each in verdicts), Verdict.OK)
 
 
 def is_under_way() -> bool:
@@ -73,7 +78,10 @@ def is_under_way() -> bool:
     return any(thread.name.startswith(THREADS) for thread in threading.enumerate())
 
 
-def _ask(question: Question[_Seen], node: _Seen, position: int, answers: queue.SimpleQueue[tuple[int, Answer]]) -> None:
+def _ask(
+    question: Question[_Seen], node: _Seen, position: int, answers: queue.SimpleQueue[tuple[int, Answer | None]]
+) -> None:
+    answer: Answer | None
     try:
         answer = question.ask(node)
     except Exception as error:  # noqa: BLE001 - one question must not cost the others

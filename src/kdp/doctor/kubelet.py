@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..kubelet.paths import DEFAULT_ROOT, DEVICE_PLUGIN_DIR
-from .answers import Answer, Question, failed, not_known, ok, warning
+from .answers import Answer, Question, Verdict, failed, not_known, ok, warning
+from .commands import kubectl
 from .node import text_of
+from .resources import SERVED, resources_of
 from .rights import is_read_only, let_write, may_write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .node import Node
 
@@ -89,10 +91,12 @@ def pinned(node: Node) -> Answer:
         links = os.stat(path).st_nlink
     except OSError:
         return not_known(f"{path} cannot be examined")
-    if links == 0:
-        seen = f"{path} was removed on the node, and this container still has the old one"
-        return failed(seen, "make a new container: kubectl -n NAMESPACE delete pod POD")
-    return ok(f"{path} is not unlinked")
+    return ok(f"{path} is not unlinked") if links else _unlinked(node, path)
+
+
+def _unlinked(node: Node, path: Path) -> Answer:
+    seen = f"{path} was removed on the node, and this container still has the old one"
+    return failed(seen, f"make a new container: {kubectl(node, None, 'delete pod')}")
 
 
 def writable(node: Node) -> Answer:
@@ -100,6 +104,10 @@ def writable(node: Node) -> Answer:
     path = node.paths.device_plugin_dir
     if not path.is_dir():
         return not_known(f"{path} is no directory")
+    return _writing(path)
+
+
+def _writing(path: Path) -> Answer:
     if is_read_only(path):
         return failed(f"{path} is on a read-only file system", "remove readOnly from this mount in the DaemonSet")
     if not may_write(path):
@@ -110,10 +118,52 @@ def writable(node: Node) -> Answer:
     return ok(f"user {os.geteuid()} may write to {path}")
 
 
-def root(node: Node) -> Answer:
+def registry(node: Node) -> Answer | None:
+    """Can a plugin make its socket in the plugin watcher's directory?"""
+    answers = [_of_registry(node, path) for path in node.registries()]
+    return max(answers, key=lambda answer: [*Verdict].index(answer.verdict)) if answers else None
+
+
+def _of_registry(node: Node, path: Path) -> Answer:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        if node.is_pod:
+            return failed(f"{path} does not exist in this container", f"mount the node's directory: hostPath: {path}")
+        remedy = "start the kubelet, which makes it: systemctl start kubelet; if it has another --root-dir, give it: "
+        return failed(f"{path} does not exist", f"{remedy}kdp doctor --kubelet-root DIR")
+    except OSError as error:
+        return failed(f"{path} cannot be examined: {error.strerror}", "run this as root: sudo kdp doctor")
+    if not stat.S_ISDIR(found.st_mode):
+        return failed(f"{path} is no directory", f"remove it, and restart the kubelet: rm {path}")
+    if found.st_nlink == 0:
+        return _unlinked(node, path)
+    return _writing(path)
+
+
+def for_device_plugin(ask: Callable[[Node], Answer], needs: Callable[[Node], bool]) -> Callable[[Node], Answer | None]:
+    """Return a question that is left out if its answer is bad, and no plugin here needs what it asks for."""
+
+    def asked(node: Node) -> Answer | None:
+        answer = ask(node)
+        return answer if answer.verdict is Verdict.OK or needs(node) else None
+
+    return asked
+
+
+def needs_directory(node: Node) -> bool:
+    """Return whether something may register in the device plugin directory."""
+    return node.needs_plugin_directory()
+
+
+def root(node: Node) -> Answer | None:
     """Does the running kubelet use the directory that kdp was given?"""
     found = dict(running_roots(node))
     if not found:
+        if any(each.state in SERVED for each in resources_of(node)):
+            return ok("no process of a kubelet is visible from here, but one has registered the plugin")
+        if node.is_pod:
+            return None
         return not_known(
             "no process of a kubelet is visible from here", "ask on the node itself: ps -C kubelet -o args"
         )
@@ -134,19 +184,25 @@ QUESTIONS: Final = (
         id="kubelet-directory",
         title="Is the plugin directory there?",
         why="The kubelet takes registrations in this directory only.",
-        ask=directory,
+        ask=for_device_plugin(directory, needs_directory),
     ),
     Question(
         id="kubelet-directory-pinned",
         title="Is the mounted plugin directory still the node's?",
         why="A mount keeps a directory that was removed on the node, and the kubelet makes another one.",
-        ask=pinned,
+        ask=for_device_plugin(pinned, needs_directory),
     ),
     Question(
         id="kubelet-directory-writable",
         title="Can a plugin make its socket there?",
         why="Without its own socket a plugin cannot be called by the kubelet.",
-        ask=writable,
+        ask=for_device_plugin(writable, needs_directory),
+    ),
+    Question(
+        id="plugins-registry",
+        title="Can a driver make its socket in the plugin watcher's directory?",
+        why="The kubelet finds a DRA driver by its socket in this directory, also a plugin that registers by watcher.",
+        ask=registry,
     ),
     Question(
         id="kubelet-root",

@@ -1,88 +1,49 @@
-"""The question whether the kubelet lists the same devices as the plugin. It alone needs gRPC, which takes 20 MiB."""
+"""The question whether the kubelet lists the same devices as the plugin.
+
+The plugin asks the pod-resources API itself, each minute. Its answer is taken, because gRPC would take 20 MiB more than
+the plugin's container has for this command.
+"""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
-from ..errors import PodResourcesError, message_of
-from .answers import Answer, Question, not_known, ok, warning
-from .node import PATIENCE, some
-from .process import free_memory
+from .answers import Answer, Question, ok, warning
+from .node import some
+from .resources import device_plugins, without_device_plugin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from .living import Plugin
+    from .living import KubeletList
     from .node import Node
 
-NEEDED: Final = 40 << 20
-"""Bytes of the control group that must be free before gRPC is loaded: the kernel may end the plugin instead of us."""
 
-SETTLE: Final = 0.3
-"""Seconds before a difference is looked at again: a change takes a moment to arrive at the kubelet."""
-
-
-def same(node: Node) -> Answer:
+def same(node: Node) -> Answer | None:
     """Does the kubelet list the same healthy devices as the plugin?"""
-    plugins = _of_plugins(node.answering())
+    plugins = device_plugins(node)
     if not plugins:
-        return not_known("no device plugin is ready")
-    if not node.paths.pod_resources_socket.is_socket():
-        return not_known(f"there is no {node.paths.pod_resources_socket}")
-    free = free_memory(node)
-    if free is not None and free < NEEDED:
-        return not_known(f"only {free >> 20} MiB of memory are free in this container, too few to ask the kubelet")
-    try:
-        told = _differences(_healthy(plugins), _kubelets(node))
-        if told:
-            time.sleep(SETTLE)
-            told = _differences(_healthy(_of_plugins(node.ask_plugins())), _kubelets(node))
-    except PodResourcesError as error:
-        return not_known(message_of(error))
-    except TimeoutError:
-        return not_known(f"the pod-resources API did not answer within {PATIENCE:g} s")
+        return without_device_plugin(node)
+    # Of another plugin's devices the question about other processes tells, and only that has the right remedy.
+    seen = {each.name: each.kubelet_list for plugin in plugins for each in plugin.resources if not each.rival}
+    compared = {name: found for name, found in seen.items() if found is not None}
+    if not compared:
+        return None  # the plugin was started just now, or has no pod-resources API: another question asks for that
+    told = [text for name, found in compared.items() for text in _differences(name, found)]
     if told:
         return warning(
-            some(told), "restart the plugin's pod; if it lasts, restart the kubelet: systemctl restart kubelet"
+            some(told), "restart the kubelet, if the plugin has not mended it within 5 min: systemctl restart kubelet"
         )
-    return ok("the kubelet lists the same healthy devices")
+    return ok(f"the kubelet listed the same healthy devices at {max(each.at for each in compared.values())}")
 
 
-def _of_plugins(plugins: Iterable[Plugin]) -> list[Plugin]:
-    return [each for each in plugins if each.mode == "device-plugin" and not each.problem and each.is_ready]
-
-
-def _healthy(plugins: Iterable[Plugin]) -> dict[str, frozenset[str]]:
-    """Return the ids of healthy devices by resource, without a resource whose list is cut off."""
-    return {
-        resource.name: frozenset(each.id for each in resource.listed if each.is_healthy)
-        for plugin in plugins
-        for resource in plugin.resources
-        if len(resource.listed) >= resource.devices
-    }
-
-
-def _kubelets(node: Node) -> Mapping[str, frozenset[str]]:
-    import asyncio
-
-    from ..kubelet.podresources import PodResources
-
-    async def ask() -> Mapping[str, frozenset[str]]:
-        async with asyncio.timeout(PATIENCE), PodResources(node.paths.pod_resources_socket).connect() as calls:
-            return await calls.allocatable()
-
-    return asyncio.run(ask())
-
-
-def _differences(plugin: Mapping[str, frozenset[str]], kubelet: Mapping[str, frozenset[str]]) -> list[str]:
+def _differences(name: str, found: KubeletList) -> list[str]:
     told: list[str] = []
-    for name, ids in plugin.items():
-        theirs = kubelet.get(name, frozenset())
-        if missing := sorted(ids - theirs):
-            told.append(f"{name}: the kubelet does not offer {some(missing)}")
-        if strange := sorted(theirs - ids):
-            told.append(f"{name}: the kubelet offers {some(strange)}, which the plugin does not report as healthy")
+    since = f" since {found.since}"
+    if found.missing:
+        told.append(f"{name}: the kubelet does not offer {some(found.missing)}{since}")
+    if found.phantom:
+        told.append(
+            f"{name}: the kubelet offers {some(found.phantom)}{since}, which the plugin does not report as healthy"
+        )
     return told
 
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import attrs
 
@@ -18,6 +18,9 @@ from .plain import list_in, mapping_in, number_in, string_in
 
 MOST_LISTED = 100_000
 """Devices of a document that are looked at."""
+
+_BLOCKED: Final = "the event loop has not run"
+"""How a plugin says that a hook blocks it (`kdp.daemon.probes.BLOCKED`)."""
 
 _POD_VOLUME: Final = re.compile(r"/pods/([0-9a-f-]{36})/volumes/")
 
@@ -60,6 +63,24 @@ class ServedSlices:
 
 @final
 @attrs.frozen(kw_only=True)
+class KubeletList:
+    """How the kubelet's list compares with the plugin's, as of the last time that the plugin asked.
+
+    Attributes:
+        at: When that was.
+        since: Since when they differ; empty: they do not.
+        missing: Healthy devices that the kubelet does not offer; at most 20 of them.
+        phantom: Devices that it offers, and that the plugin does not report as healthy; at most 20 of them.
+    """
+
+    at: str
+    since: str
+    missing: tuple[str, ...]
+    phantom: tuple[str, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
 class ServedResource:
     """A resource, or a DRA driver, that the plugin serves.
 
@@ -68,6 +89,8 @@ class ServedResource:
         state: The state of its session with the kubelet.
         reason: Why it is not connected, or empty.
         too_large: Why its newest device list is not sent; empty: it is.
+        rival: Which other plugin serves it, too; empty: none that is known.
+        kubelet_list: How the kubelet's list compares with this one; None: the plugin has not asked.
         slices: What a DRA driver has published.
         devices: How many devices it has.
         healthy: How many of them are healthy.
@@ -78,6 +101,8 @@ class ServedResource:
     state: str
     reason: str
     too_large: str
+    rival: str
+    kubelet_list: KubeletList | None
     slices: ServedSlices
     devices: int
     healthy: int
@@ -96,10 +121,13 @@ class Plugin:
         pid: Its process id in its own PID namespace.
         mode: Its mode, such as ``device-plugin``.
         is_ready: Whether it says that it is ready.
-        reasons: Why it is not, one text for each cause.
+        is_blocked: Whether a hook blocks its event loop, so that it cannot tell more.
+        problems: Why backends discover nothing, one text for each: a driver that is missing, or a hook that hangs.
+        reasons: Why it is not ready, one text for each cause.
         refused: What is wrong with a configuration that it has refused; empty: nothing.
         tells_directories: Whether it tells which directories it uses; versions before did not.
         cdi_dir: Where it writes CDI files; None: it writes none.
+        registry_dir: The plugin watcher's directory; None: it registers in the device plugin directory, or nowhere.
         resources: What it serves.
     """
 
@@ -109,10 +137,13 @@ class Plugin:
     pid: int = 0
     mode: str = ""
     is_ready: bool = False
+    is_blocked: bool = False
+    problems: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     refused: str = ""
     tells_directories: bool = False
     cdi_dir: Path | None = None
+    registry_dir: Path | None = None
     resources: tuple[ServedResource, ...] = ()
 
     @property
@@ -141,21 +172,25 @@ def plugin_of(socket: Path, code: int, text: str) -> Plugin:
     if not isinstance(found.get("ready"), bool) or not isinstance(found.get("resources"), list):
         return Plugin(socket=socket, problem="its answer is not a status of kdp")
     backends = [mapping_in(each) for each in list_in(found.get("backends"))]
-    reasons = [
+    problems = [
         f"{string_in(each.get('class'))}: {string_in(each.get('reason'))}" for each in backends if each.get("reason")
     ]
     resources = tuple(_resource(mapping_in(each)) for each in list_in(found["resources"]))
-    reasons += [f"{each.name}: {each.reason}" for each in resources if each.reason]
+    reasons = [*problems, *(f"{each.name}: {each.reason}" for each in resources if each.reason)]
+    directories = mapping_in(found.get("directories"))
     return Plugin(
         socket=socket,
         version=string_in(found.get("kdp")),
         pid=number_in(found.get("pid")),
         mode=string_in(found.get("mode")),
         is_ready=found["ready"] is True,
+        is_blocked=_BLOCKED in string_in(found.get("reason")),
+        problems=tuple(problems),
         reasons=tuple(filter(None, [string_in(found.get("reason")), *reasons])),
         refused=string_in(mapping_in(found.get("configuration")).get("reason")),
         tells_directories=isinstance(found.get("directories"), dict),
-        cdi_dir=Path(cdi) if (cdi := string_in(mapping_in(found.get("directories")).get("cdi"))) else None,
+        cdi_dir=Path(cdi) if (cdi := string_in(directories.get("cdi"))) else None,
+        registry_dir=Path(registry) if (registry := string_in(directories.get("plugins_registry"))) else None,
         resources=resources,
     )
 
@@ -166,6 +201,8 @@ def _resource(found: Mapping[str, Any]) -> ServedResource:
         state=string_in(found.get("state")),
         reason=string_in(found.get("reason")),
         too_large=string_in(found.get("too_large")),
+        rival=string_in(found.get("rival")),
+        kubelet_list=_kubelet_list(found.get("kubelet_list")),
         slices=_slices(mapping_in(found.get("slices"))),
         devices=number_in(found.get("devices")),
         healthy=number_in(found.get("healthy")),
@@ -180,6 +217,18 @@ def _slices(found: Mapping[str, Any]) -> ServedSlices:
         problem=string_in(found.get("problem")),
         dropped=tuple((string_in(each.get("path")), string_in(each.get("gate"))) for each in dropped),
         withheld={name: string_in(gate) for name, gate in mapping_in(found.get("withheld")).items()},
+    )
+
+
+def _kubelet_list(found: object) -> KubeletList | None:
+    if not isinstance(found, dict):
+        return None
+    told = mapping_in(cast("object", found))
+    return KubeletList(
+        at=string_in(told.get("at")),
+        since=string_in(told.get("since")),
+        missing=tuple(string_in(each) for each in list_in(told.get("missing"))),
+        phantom=tuple(string_in(each) for each in list_in(told.get("phantom"))),
     )
 
 

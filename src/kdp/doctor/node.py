@@ -5,6 +5,7 @@ To make one touches no file: a dead file system may only stop the questions that
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -32,6 +33,8 @@ GRACE: Final = 0.5
 
 MOST_PLUGINS: Final = 32
 """Plugins of one node that are asked."""
+
+DEVICE_PLUGIN: Final = "device-plugin"
 
 _T = TypeVar("_T")
 
@@ -87,42 +90,51 @@ class Node:
         paths: The kubelet's directories.
         state_dir: The state directory; None: there is none.
         find_sockets: Finds the plugins' own sockets.
+        mode: The mode that the environment or the configuration file names; empty: neither does.
         cdi_dir: Where kdp writes CDI files.
         cdi_dirs: Where the runtime looks for CDI files.
         find_host: Opens the node's files.
         own: The directory of this process in ``/proc``.
         sys: The kernel's settings, ``/proc/sys``.
+        account: Where the account of this process's pod is.
         cgroups: Where the control groups are mounted.
         environ: The environment.
         import_path: Where Python looks for packages.
+        parse_yaml: Reads a YAML text, and raises ValueError; None: this process cannot.
         ask: Asks the process behind a plugin's socket for its status document: 0 and the text, or 1 and the reason.
         ask_log: Asks it for the last lines of its log, in the same way; None: nobody is asked.
         cluster: Asks the API server when first needed.
         bad_file: What is wrong with the configuration file that the command names; empty: nothing; None: it names none.
         target: Loads the backend that the command names; None: it names none.
         plugins: The plugins that have a socket, each asked when first needed.
+        answering_soon: The plugins that have answered, or none: a dead file system delays it by `PATIENCE` at most.
     """
 
     paths: KubeletPaths = attrs.field(factory=KubeletPaths.under)
     state_dir: Path | None = None
     find_sockets: Once[tuple[Path, ...]]
+    mode: str = ""
     cdi_dir: Path = Path("/var/run/cdi")
     cdi_dirs: tuple[Path, ...] = (Path("/etc/cdi"), Path("/var/run/cdi"))
     find_host: Once[Host]
     own: Path = Path("/proc/self")
     sys: Path = Path("/proc/sys")
+    account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
     cgroups: Path = Path("/sys/fs/cgroup")
     environ: Mapping[str, str] = attrs.field(factory=lambda: os.environ)
     import_path: Sequence[str] = attrs.field(factory=lambda: tuple(sys.path))
+    parse_yaml: Callable[[str], object] | None = None
     ask: Callable[[Path], tuple[int, str]]
     ask_log: Callable[[Path], tuple[int, str]] | None = None
     cluster: Once[ClusterFacts]
     bad_file: str | None = None
     target: Once[Target] | None = None
     plugins: Once[tuple[Plugin, ...]] = attrs.field(init=False)
+    answering_soon: Once[list[Plugin]] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "plugins", Once(self.ask_plugins))
+        object.__setattr__(self, "answering_soon", Once(self._look_soon))
 
     def ask_plugins(self) -> tuple[Plugin, ...]:
         """Ask all plugins now, beside each other."""
@@ -154,6 +166,50 @@ class Node:
     def answering(self) -> list[Plugin]:
         """Return the plugins that have answered."""
         return [plugin for plugin in self.plugins() if not plugin.problem]
+
+    def _look_soon(self) -> list[Plugin]:
+        found: list[Plugin] = []
+
+        def look() -> None:
+            with contextlib.suppress(Exception):
+                found.extend(self.answering())
+
+        with contextlib.suppress(RuntimeError):  # the system refuses a thread
+            thread = threading.Thread(target=look, daemon=True)
+            thread.start()
+            thread.join(PATIENCE + GRACE)
+        return found
+
+    def modes(self) -> frozenset[str]:
+        """Return the modes that are served here, as plugins, settings, or mounts show them; empty: nothing does."""
+        if plugins := self.answering_soon():
+            return frozenset(plugin.mode for plugin in plugins)
+        if self.mode:
+            return frozenset({self.mode})
+        has_registry = self.is_pod and self.paths.plugins_registry_dir.is_dir()
+        is_driver = has_registry and not self.paths.device_plugin_dir.exists()
+        return frozenset({"dra"}) if is_driver else frozenset()
+
+    def needs_plugin_directory(self) -> bool:
+        """Return whether something may register in the kubelet's device plugin directory."""
+        modes = self.modes()
+        if modes and DEVICE_PLUGIN not in modes:
+            return False
+        plugins = [plugin for plugin in self.answering_soon() if plugin.mode == DEVICE_PLUGIN]
+        return not plugins or any(plugin.registry_dir is None for plugin in plugins)
+
+    def needs_pod_resources(self) -> bool:
+        """Return whether something may ask the pod-resources API: a device plugin does."""
+        modes = self.modes()
+        return not modes or DEVICE_PLUGIN in modes
+
+    def registries(self) -> tuple[Path, ...]:
+        """Return the plugin watcher's directories that plugins use here; none: no plugin does."""
+        if plugins := self.answering_soon():
+            default = self.paths.plugins_registry_dir
+            told = [plugin.registry_dir or (default if plugin.mode == "dra" else None) for plugin in plugins]
+            return tuple(dict.fromkeys(each for each in told if each is not None))
+        return (self.paths.plugins_registry_dir,) if "dra" in self.modes() else ()
 
     @property
     def is_pod(self) -> bool:

@@ -15,6 +15,7 @@ from .. import __version__
 from ..daemon.limits import check_limits
 from ..errors import ConfigurationError, message_of
 from .answers import Answer, Question, failed, not_known, ok, warning
+from .commands import kubectl, workload
 from .node import number_of, some, text_of
 from .resources import NO_PLUGIN
 
@@ -80,7 +81,9 @@ def memory(node: Node) -> Answer:
         return ok("this control group has no limit of memory")
     used, most, group = found
     seen = f"{used >> 20} of {most >> 20} MiB are used"
-    remedy = "raise resources.limits.memory in the DaemonSet: kubectl -n NAMESPACE edit daemonset NAME"
+    namespace, name = workload(node)
+    more = f"--limits=memory={max(most >> 19, 64)}Mi"  # twice as much
+    remedy = f"give the container more memory: kubectl -n {namespace} set resources daemonset/{name} {more}"
     killed = re.search(r"^oom_kill (\d+)$", text_of(group / "memory.events"), re.MULTILINE)
     if killed and int(killed[1]):
         return warning(f"{seen}; processes that the kernel killed for lack of it: {killed[1]}", remedy)
@@ -193,7 +196,9 @@ def version(node: Node) -> Answer:
     ]
     if other:
         seen = f"this is kdp {__version__}, and {some(other)}"
-        return warning(seen, "run this command in the plugin's container: kubectl -n NAMESPACE exec POD -- kdp doctor")
+        first = next(each for each in plugins if each.version != __version__)
+        inside = kubectl(node, first.socket, "exec", "-- kdp doctor")
+        return warning(seen, f"run the command of that version, in the plugin's container: {inside}")
     return ok(f"both are kdp {__version__}")
 
 

@@ -10,12 +10,13 @@ from ..errors import InvalidNameError, KdpError, message_of
 from ..kubelet.sockets import answered_by_others, is_plugin_socket, plugin_prefix
 from ..model.names import check_resource_name
 from .answers import Answer, Question, failed, not_known, ok, warning
-from .node import counted, some
+from .commands import hang_up, logs, look_for_pods, process
+from .node import DEVICE_PLUGIN, counted, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .living import ServedResource
+    from .living import Plugin, ServedResource
     from .node import Node
 
 SERVED: Final = frozenset({"connected", "registered", "published"})
@@ -29,17 +30,26 @@ def resources_of(node: Node) -> list[ServedResource]:
     return [resource for plugin in node.answering() for resource in plugin.resources]
 
 
+def device_plugins(node: Node) -> list[Plugin]:
+    """Return the device plugins that have answered."""
+    return [plugin for plugin in node.answering() if plugin.mode == DEVICE_PLUGIN]
+
+
+def without_device_plugin(node: Node) -> Answer | None:
+    """Return the answer of a question about device plugins where none serves a resource; None: it does not apply."""
+    return None if node.answering() else not_known(NO_PLUGIN)
+
+
 def _names(node: Node) -> list[str]:
     """Return the names of all resources that are served by a device plugin, or that the target has."""
-    plugins = [plugin for plugin in node.answering() if plugin.mode == "device-plugin"]
-    served = [resource.name for plugin in plugins for resource in plugin.resources]
+    served = [resource.name for plugin in device_plugins(node) for resource in plugin.resources]
     return [*dict.fromkeys([*served, *(node.target().resources if node.target else ())])]
 
 
-def target(node: Node) -> Answer:
+def target(node: Node) -> Answer | None:
     """Can the backend of the command line be loaded?"""
     if node.target is None:
-        return not_known("the command names no TARGET", "name the backend: kdp doctor TARGET")
+        return None
     try:
         found = node.target()
     except KdpError as error:
@@ -47,13 +57,17 @@ def target(node: Node) -> Answer:
     return ok(f"{found.label} can be loaded")
 
 
-def configuration(node: Node) -> Answer:
+def configuration(node: Node) -> Answer | None:
     """Is the configuration file valid?"""
     if node.bad_file is None:
-        return not_known("the command names no configuration file", "name the plugin's: kdp doctor --config FILE")
-    if node.bad_file:
-        return failed(node.bad_file, "correct the file, then let the plugin read it again: kill -HUP PID")
-    return ok("it is valid")
+        return None
+    if not node.bad_file:
+        return ok("it is valid")
+    plugins = node.answering()
+    if not plugins:
+        return failed(node.bad_file, "correct the file; without a last good one, a plugin does not start with it")
+    kept = f"{node.bad_file}; the plugin keeps the last good configuration"
+    return warning(kept, f"correct the file, then let the plugin read it again: {hang_up(node, plugins[0])}")
 
 
 def ready(node: Node) -> Answer:
@@ -61,42 +75,84 @@ def ready(node: Node) -> Answer:
     plugins = node.answering()
     if not plugins:
         return not_known(NO_PLUGIN)
-    reasons = [reason for plugin in plugins if not plugin.is_ready for reason in plugin.reasons]
-    if all(plugin.is_ready for plugin in plugins):
-        if refused := [plugin.refused for plugin in plugins if plugin.refused]:
-            return warning(f"it runs with an earlier configuration; refused is: {some(refused)}", "correct the file")
+    if (answer := _blocked(node)) is not None:
+        return answer
+    waiting = [plugin for plugin in plugins if not plugin.is_ready]
+    if not waiting:
+        if refused := [plugin for plugin in plugins if plugin.refused]:
+            seen = f"it runs with an earlier configuration; refused is: {some([each.refused for each in refused])}"
+            return warning(seen, f"correct the file, then let it be read again: {hang_up(node, refused[0])}")
         return ok("it is ready")
+    reasons = [reason for plugin in waiting for reason in plugin.reasons]
     seen = some(reasons) if reasons else "it is not ready, because a resource is not registered"
-    return failed(seen, "remove the reason, then look again: kdp probe ready")
+    return failed(seen, _of_backends(node) or _REGISTER)
+
+
+def _blocked(node: Node) -> Answer | None:
+    """Return that a hook blocks a plugin's event loop; None: none does."""
+    for plugin in node.answering():
+        if plugin.is_blocked:
+            seen = f"the event loop of process {plugin.pid} is blocked by a hook of the backend, so it tells no more"
+            return failed(seen, f"its log names the hook and the line: {logs(node, plugin.socket)}")
+    return None
+
+
+def unknown_of_blocked(node: Node) -> Answer | None:
+    """Return that a plugin's devices are not known, because a hook blocks its event loop; None: none is blocked."""
+    is_blocked = any(plugin.is_blocked for plugin in node.answering())
+    return not_known("the event loop of a plugin is blocked, so it does not tell its devices") if is_blocked else None
+
+
+def _of_backends(node: Node) -> str:
+    """Return the remedy where a backend itself says what is missing; empty: none does."""
+    for plugin in node.answering():
+        if plugin.problems:
+            log = logs(node, plugin.socket)
+            return f"mend what the class names; it is tried again without a restart. See dmesg -T | tail -50; {log}"
+    return ""
 
 
 def registered(node: Node) -> Answer:
     """Does the kubelet hold a stream of each resource?"""
-    if not node.answering():
+    plugins = node.answering()
+    if not plugins:
         return not_known(NO_PLUGIN)
+    if (answer := _blocked(node)) is not None:
+        return answer
     resources = resources_of(node)
+    problems = some([problem for plugin in plugins for problem in plugin.problems])
+    if not resources and problems:
+        return failed(f"the plugin serves no resource: {problems}", _of_backends(node))
     if not resources:
-        return warning("the plugin serves no resource yet", "see what it discovers: kdp devices TARGET")
-    lost = [each for each in resources if each.state not in SERVED]
+        return warning("the plugin serves no resource yet", f"its log says why: {logs(node, plugins[0].socket)}")
+    lost = [each for each in resources if each.state not in SERVED and each.state != ABSENT]
     if not lost:
         return ok(f"registered: {some([each.name for each in resources])}")
+    seen = some([f"{each.name}: {each.state}{_because(each.reason)}" for each in lost])
+    if problems:
+        return failed(f"{seen}; {problems}", _of_backends(node))
     waits = any(each.state == "awaiting stream" for each in lost)
     remedy = "restart the kubelet, which holds the registration: systemctl restart kubelet" if waits else _REGISTER
-    return failed(some([f"{each.name}: {each.state}{_because(each.reason)}" for each in lost]), remedy)
+    return failed(seen, remedy)
 
 
 _REGISTER: Final = "see the answers about kubelet.sock, and the kubelet's log: journalctl -u kubelet | grep -i plugin"
+
+ABSENT: Final = "no hardware"
+"""The state of a resource of which the node has no hardware (`kdp.deviceplugin.status.ABSENT`). That is no fault."""
 
 
 def _because(reason: str) -> str:
     return f" ({reason})" if reason else ""
 
 
-def list_size(node: Node) -> Answer:
+def list_size(node: Node) -> Answer | None:
     """Does each device list fit what the kubelet takes?"""
-    plugins = [plugin for plugin in node.answering() if plugin.mode == "device-plugin"]
+    plugins = device_plugins(node)
     if not plugins:
-        return not_known(NO_PLUGIN)
+        return without_device_plugin(node)
+    if (answer := unknown_of_blocked(node)) is not None:
+        return answer
     large = [each for plugin in plugins for each in plugin.resources if each.too_large]
     if not large:
         return ok("each list fits")
@@ -106,14 +162,14 @@ def list_size(node: Node) -> Answer:
     return (warning if is_served else failed)(seen, remedy if is_served else remedy.partition(";")[0])
 
 
-def name(node: Node) -> Answer:
+def name(node: Node) -> Answer | None:
     """Is the name of each resource valid?"""
     try:
         names = _names(node)
     except KdpError:
         return not_known("the target cannot be loaded")
     if not names:
-        return not_known("no name is known: no plugin answers, and no TARGET names one")
+        return without_device_plugin(node)
     wrong: list[str] = []
     for each in names:
         try:
@@ -125,38 +181,46 @@ def name(node: Node) -> Answer:
     return ok(f"valid: {some(names)}")
 
 
-def served_elsewhere(node: Node) -> Answer:
+def served_elsewhere(node: Node) -> Answer | None:
     """Does another process serve the same resource?"""
-    names = _names_of_plugins(node)
+    names = [each.name for plugin in device_plugins(node) for each in plugin.resources]
     if not names:
-        return not_known(NO_PLUGIN)
+        return without_device_plugin(node)
+    stop = f"stop one of them, unless an update is under way: {look_for_pods(node)}"
+    told = [(plugin, each) for plugin in device_plugins(node) for each in plugin.resources if each.rival]
+    if told:
+        seen = some([f"{each.name}: {each.rival.partition(';')[0]}{_ours(plugin)}" for plugin, each in told])
+        return failed(seen, stop)
     directory = node.paths.device_plugin_dir
     for each in names:
         found = answered_by_others(directory, partial(is_plugin_socket, plugin_prefix(directory, each)))
         if len(set(found.values())) > 1:
-            seen = f"{each}: {len(found)} sockets of several processes answer: {some(sorted(found))}"
-            remedy = "end one of them, unless a rolling update is under way: kubectl get pods -A -o wide | grep NODE"
-            return warning(seen, remedy)
+            who = some([f"process {pid} on {name}" for name, pid in sorted(found.items())])
+            return failed(f"{each}: {len(found)} sockets of several processes answer: {who}", stop)
     return ok("one process of kdp serves each resource")
 
 
-def _names_of_plugins(node: Node) -> list[str]:
-    return [each.name for plugin in node.answering() if plugin.mode == "device-plugin" for each in plugin.resources]
+def _ours(plugin: Plugin) -> str:
+    return f", beside process {process(plugin.socket) or plugin.pid}"
 
 
 def allocatable(node: Node) -> Answer:
     """Are there healthy devices?"""
     if not node.answering():
         return not_known(NO_PLUGIN)
-    resources = resources_of(node)
+    if (answer := unknown_of_blocked(node)) is not None:
+        return answer
+    resources = [each for each in resources_of(node) if each.state != ABSENT]
     none = [each for each in resources if each.healthy == 0]
     some_sick = [each for each in resources if 0 < each.healthy < each.devices]
-    remedy = "remove the reason, then look again: kdp status"
     if none:
-        return failed(some([_sick(each) for each in none]), remedy)
+        return failed(some([_sick(each) for each in none]), _of_backends(node) or _OF_DEVICES)
     if some_sick:
-        return warning(some([_sick(each) for each in some_sick]), remedy)
+        return warning(some([_sick(each) for each in some_sick]), _OF_DEVICES)
     return ok(some([f"{each.name}: {counted(each.healthy, 'healthy device')}" for each in resources]) or "no resource")
+
+
+_OF_DEVICES: Final = "look at the hardware that the reason names: dmesg -T | tail -50; kdp status has each device"
 
 
 def _sick(resource: ServedResource) -> str:
@@ -182,7 +246,7 @@ QUESTIONS: Final = (
     Question(
         id="configuration-file",
         title="Is the configuration file valid?",
-        why="A running plugin goes on with the last good file, and a new one refuses to start.",
+        why="A plugin keeps and uses the last good configuration. With --strict-config, a new one does not start.",
         ask=configuration,
     ),
     Question(

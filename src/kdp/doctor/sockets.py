@@ -11,6 +11,8 @@ from ..daemon.missing_socket import why_no_socket
 from ..kubelet.greeting import greet
 from ..kubelet.sockets import missing_right
 from .answers import Answer, Question, failed, not_known, ok, warning
+from .commands import kubectl, logs, look_for_pods
+from .kubelet import for_device_plugin, needs_directory
 from .node import PATIENCE, some, text_of
 
 if TYPE_CHECKING:
@@ -92,7 +94,9 @@ def plugin(node: Node) -> Answer:
     if not plugins:
         assert node.state_dir is not None
         absence = why_no_socket(node.state_dir, node.paths, locks=node.host.path("/proc/locks"))
-        return warning(absence.seen, absence.remedy)
+        if absence.is_running:
+            return warning(absence.seen, absence.remedy)
+        return failed(f"no plugin runs: {absence.seen}", _why_it_ended(node))
     silent = [each for each in plugins if each.problem]
     if not silent:
         told = [f"{each.label} is of kdp {each.version}, process {each.pid}" for each in plugins]
@@ -101,8 +105,21 @@ def plugin(node: Node) -> Answer:
     dead = [str(each.socket) for each in silent if each.problem == os.strerror(errno.ECONNREFUSED)]
     if dead and len(silent) < len(plugins):
         return warning(seen, f"a plugin that was killed left it behind; remove it: rm {dead[0]}")
-    remedy = "look at its log and restart it: kubectl -n NAMESPACE logs POD --previous; kubectl delete pod POD"
+    first = silent[0].socket
+    remedy = f"restart it, and look why it was silent: {kubectl(node, first, 'delete pod')}; {logs(node, first)}"
     return (warning if len(silent) < len(plugins) else failed)(seen, remedy)
+
+
+def _why_it_ended(node: Node) -> str:
+    """Return how to see why a plugin does not run: one that cannot start ends with exit code 2, and says why."""
+    if node.target is not None:
+        first = "see the answer about the TARGET, which this command has loaded"
+    else:
+        first = "load its class here, to see whether it can start: kdp doctor TARGET"
+    if node.is_pod:
+        return f"see why it ended: {kubectl(node, None, 'logs', '--previous')}; {first}"
+    ended = f"{look_for_pods(node)}; kubectl -n NAMESPACE logs POD --previous"
+    return f"see why it ended, in the log of its previous container: {ended}; {first}"
 
 
 QUESTIONS: Final = (
@@ -110,19 +127,19 @@ QUESTIONS: Final = (
         id="kubelet-socket",
         title="Does a kubelet listen on kubelet.sock?",
         why="A plugin registers there; without a listener its devices do not exist for Kubernetes.",
-        ask=kubelet_socket,
+        ask=for_device_plugin(kubelet_socket, needs_directory),
     ),
     Question(
         id="kubelet-answers",
         title="Does the kubelet's process answer?",
         why="A stopped or stuck kubelet still accepts connections, and then registers no plugin.",
-        ask=kubelet_answers,
+        ask=for_device_plugin(kubelet_answers, needs_directory),
     ),
     Question(
         id="pod-resources",
         title="Does the pod-resources API answer?",
         why="Without it kdp cannot see which pod holds a device, and calls released() late or not at all.",
-        ask=pod_resources,
+        ask=for_device_plugin(pod_resources, lambda node: node.needs_pod_resources()),
     ),
     Question(
         id="plugin",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..concurrency.history import Event
+    from ..deviceplugin.tracking.tracker import KubeletView
     from ..model.devices import Device
     from ..supervision.health import DeviceHealth
     from ..supervision.service import BaseStatus, Part
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 MOST_DEVICES: Final = 20_000
 """Devices of one resource that the document lists. A list for the kubelet has room for 71,000 at most."""
+
+MOST_DIFFERENT: Final = 20
+"""Devices that the document names where the kubelet's list differs."""
 
 MOST_LINKS: Final = 4096
 """Links of one backend that the document lists: of 64 units that are all linked there are 2,016."""
@@ -152,6 +156,7 @@ def _resource(name: str, part: Part, began: float, measured: _Measured) -> Mappi
         "devices": part.devices,
         "healthy": part.healthy,
         **part.details,
+        **({} if (view := getattr(part, "view", None)) is None else {"kubelet_list": _kubelet_list(view, began)}),
         **({} if claims is None else {"claims": [attrs.asdict(each) for each in claims]}),
         "listed": [
             {
@@ -161,6 +166,16 @@ def _resource(name: str, part: Part, began: float, measured: _Measured) -> Mappi
             }
             for device in listed[:MOST_DEVICES]
         ],
+    }
+
+
+def _kubelet_list(view: KubeletView, began: float) -> Mapping[str, object]:
+    """Return how the kubelet saw the devices of a device plugin when it was asked last, and since when it differs."""
+    return {
+        "at": moment(began + view.compared_at),
+        "since": None if view.since is None else moment(began + view.since),
+        "missing": sorted(view.missing)[:MOST_DIFFERENT],
+        "phantom": sorted(view.phantom)[:MOST_DIFFERENT],
     }
 
 

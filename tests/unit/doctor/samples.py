@@ -18,6 +18,7 @@ from kdp.kubelet.paths import KubeletPaths
 from kdp.kubelet.sockets import plugin_prefix
 
 RESOURCE = "example.com/w"
+LEFT_OUT = "left out", ""
 
 
 def device(name: str, *, reason: str | None = None, nodes: list[str] | None = None) -> dict[str, Any]:
@@ -49,6 +50,7 @@ def node_in(root: Path, *documents: Mapping[str, Any] | str, **more: Any) -> Nod
         "cdi_dir": root / "cdi",
         "cdi_dirs": (root / "cdi",),
         "host": Host(root / "host"),
+        "account": root / "account",
         "own": root / "self",
         "sys": root / "sys",
         "cgroups": root / "cgroup",
@@ -94,8 +96,10 @@ def prefix(node: Node) -> str:
     return plugin_prefix(node.paths.device_plugin_dir, RESOURCE)
 
 
-def told(answer: Answer) -> tuple[str, str]:
+def told(answer: Answer | None) -> tuple[str, str]:
     """Return the verdict and both sentences in one, and check that a fault says what mends it."""
+    if answer is None:
+        return LEFT_OUT
     if answer.verdict.value in ("warning", "failed"):
         assert answer.remedy
     return answer.verdict.value, f"{answer.seen} | {answer.remedy}"

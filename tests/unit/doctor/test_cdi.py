@@ -13,7 +13,7 @@ import pytest
 from kdp.doctor import cdi
 from kdp.doctor.node import Node
 
-from .samples import node_in, resource, status, told, written
+from .samples import LEFT_OUT, node_in, resource, status, told, written
 
 CONFIG = "host/etc/containerd/config.toml"
 
@@ -39,7 +39,7 @@ def with_file(root: Path, text: str | None = None, name: str = "kdp_w.json") -> 
             "warning",
             "looks for CDI files in /x, not in",
         ),
-        ("no = = toml", "not known", "is no TOML"),
+        ("no = = toml", "not known", "cannot be read as TOML"),
     ],
 )
 def test_containerd(tmp_path: Path, text: str, verdict: str, said: str) -> None:
@@ -70,7 +70,7 @@ def test_a_nodes_link_was_followed_in_the_pod_that_has_the_nodes_files(tmp_path:
 def test_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = node_in(tmp_path)
     assert told(cdi.directory(node))[0] == "ok"
-    assert told(cdi.directory(node_in(tmp_path, environ={"KUBERNETES_SERVICE_HOST": "x"})))[0] == "not known"
+    assert told(cdi.directory(node_in(tmp_path, environ={"KUBERNETES_SERVICE_HOST": "x"}))) == LEFT_OUT
     node.cdi_dir.mkdir()
     assert told(cdi.directory(node)) == ("ok", f"{node.cdi_dir} is writable | ")
     monkeypatch.setattr(cdi, "may_write", lambda path: False)
@@ -144,3 +144,59 @@ def test_a_device_that_two_files_have(tmp_path: Path) -> None:
 def test_a_file_that_names_a_missing_node(tmp_path: Path) -> None:
     verdict, sentence = told(cdi.files(with_file(tmp_path, json.dumps(spec("/dev/absent0")))))
     assert (verdict, "missing: /dev/absent0" in sentence) == ("warning", True)
+
+
+OFF = 'version = 2\nimports = ["conf.d/*.toml"]\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n'
+SECTION = '[plugins."io.containerd.grpc.v1.cri"]\n'
+
+
+@pytest.mark.parametrize(
+    ("imported", "verdict", "said"),
+    [
+        (f"{SECTION}enable_cdi = true\n", "ok", "containerd uses CDI (/etc/containerd/conf.d/10-cdi.toml)"),
+        (f"{SECTION}sandbox_image = 'x'\n", "not known", "each have a part of the CRI plugin's settings"),
+        ("[debug]\nlevel = 'info'\n", "warning", "/etc/containerd/config.toml turns CDI off"),
+        ("no = = toml", "not known", "cannot be read as TOML"),
+    ],
+)
+def test_an_imported_file_that_turns_cdi_on_was_not_read(
+    tmp_path: Path, imported: str, verdict: str, said: str
+) -> None:
+    written(tmp_path / CONFIG, OFF)
+    written(tmp_path / "host/etc/containerd/conf.d/10-cdi.toml", imported)
+    found, text = told(cdi.runtime(with_file(tmp_path)))
+    assert (found, said in text) == (verdict, True), text
+
+
+def test_imports_in_a_circle_end(tmp_path: Path) -> None:
+    written(tmp_path / CONFIG, 'version = 3\nimports = ["/etc/containerd/*.toml", 7]\n')
+    assert told(cdi.runtime(with_file(tmp_path)))[0] == "ok"
+
+
+@pytest.mark.parametrize("name", ["theirs.json", "theirs.yaml"])
+def test_another_file_with_the_same_device_was_all_valid(tmp_path: Path, name: str) -> None:
+    node = attrs.evolve(with_file(tmp_path), parse_yaml=json.loads)  # JSON is YAML
+    written(tmp_path / "cdi" / name, json.dumps(spec()))
+    verdict, text = told(cdi.files(node))
+    assert verdict == "failed"
+    assert f"kdp.example.com/w=w0 is in {tmp_path}/cdi/kdp_w.json and in {tmp_path}/cdi/{name}, so the" in text
+    assert f"rm {tmp_path}/cdi/{name}" in text
+    written(tmp_path / "cdi" / name, json.dumps(spec(name="w1")))
+    assert told(cdi.files(node))[0] == "ok"
+    written(tmp_path / "cdi" / name, "{ kdp.example.com/w")
+    assert told(cdi.files(node))[0] == "ok"
+
+
+def test_a_file_of_a_later_directory_is_used_instead(tmp_path: Path) -> None:
+    node = attrs.evolve(with_file(tmp_path), cdi_dirs=(tmp_path / "cdi", tmp_path / "run"))
+    written(tmp_path / "run/theirs.json", json.dumps(spec()))
+    verdict, text = told(cdi.files(node))
+    assert (verdict, f"which the runtime uses instead of {tmp_path}/cdi/kdp_w.json" in text) == ("failed", True)
+    node = attrs.evolve(node, cdi_dirs=(tmp_path / "run", tmp_path / "cdi"))
+    assert told(cdi.files(node))[0] == "ok"
+
+
+def test_the_command_for_a_directory_in_a_files_place_removed_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "cdi/kdp_w.json").mkdir(parents=True)
+    verdict, text = told(cdi.files(node_in(tmp_path)))
+    assert (verdict, text.endswith(f": rm -r {tmp_path}/cdi/kdp_w.json")) == ("failed", True), text

@@ -13,6 +13,7 @@ from tests.unit.cluster.http_server import Answer, HttpServer, served
 
 from kdp.doctor import cluster
 from kdp.doctor.cluster import ClusterFacts, ask
+from kdp_testkit.patience import PATIENCE
 
 
 def kubeconfig(folder: Path, url: str) -> Path:
@@ -31,7 +32,8 @@ async def asked(server: HttpServer, folder: Path) -> ClusterFacts:
     return await to_thread.run_sync(partial(ask, kubeconfig(folder, server.url)))
 
 
-async def test_classes_and_claims_are_two_lists(tmp_path: Path) -> None:
+async def test_classes_and_claims_are_two_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE", PATIENCE)
     async with served() as server:
         server.reply = lambda request: Answer(body={"items": [{"metadata": {"name": request.path}}, 7]})
         found = await asked(server, tmp_path)
@@ -50,13 +52,23 @@ async def test_a_refusal_is_the_reason(tmp_path: Path) -> None:
         )
         found = await asked(server, tmp_path)
     assert "a role must grant the verb 'list' on 'deviceclasses'" in found.problem
+    assert found.is_impossible
 
 
 def test_no_configuration_and_no_library_are_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the API server cannot be used as" in ask(tmp_path / "none").problem
     monkeypatch.delitem(sys.modules, "kdp.cluster.client", raising=False)
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    assert "comes with the extra 'kube'" in ask(None).problem
+    found = ask(tmp_path / "none")
+    assert (found.is_impossible, "comes with the extra 'kube'" in found.problem) == (True, True)
+
+
+def test_a_client_was_loaded_where_there_is_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delitem(sys.modules, "kdp.cluster.client", raising=False)
+    assert ask(None).is_impossible
+    assert "kdp.cluster.client" not in sys.modules
 
 
 async def test_a_server_that_says_nothing_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

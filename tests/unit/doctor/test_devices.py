@@ -14,7 +14,7 @@ from kdp.doctor.node import Node, Once, Target
 from kdp.hardware.host import Host
 from kdp.model.backend import Needs
 
-from .samples import device, node_in, resource, status, told
+from .samples import LEFT_OUT, device, node_in, resource, status, told
 
 
 def serving(root: Path, *nodes: str, host: Path = Path("/")) -> Node:
@@ -39,7 +39,7 @@ def opening(root: Path, *nodes: str, pod: bool = False) -> Node:
 
 
 def test_nodes_that_the_backend_opens(tmp_path: Path) -> None:
-    assert told(devices.opened(node_in(tmp_path)))[0] == "not known"
+    assert told(devices.opened(node_in(tmp_path))) == LEFT_OUT
     assert told(devices.opened(opening(tmp_path)))[0] == "ok"
     assert told(devices.opened(opening(tmp_path, "/dev/null"))) == ("ok", "can be opened: /dev/null | ")
     verdict, text = told(devices.opened(opening(tmp_path, "/dev/absent0")))

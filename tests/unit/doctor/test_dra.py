@@ -14,7 +14,7 @@ from kdp.doctor import dra
 from kdp.doctor.cluster import ClusterFacts
 from kdp.doctor.node import Node
 
-from .samples import device, node_in, resource, status, told, written
+from .samples import LEFT_OUT, device, node_in, resource, status, told, written
 
 DRIVER = "w.example.com"
 FORBIDDEN = (
@@ -63,7 +63,7 @@ def test_without_a_driver_there_is_nothing_to_ask(tmp_path: Path) -> None:
         (
             served("registered", slices={"generation": 0}, reason="the devices are not published yet"),
             "failed",
-            f"{DRIVER}: no slice is published (the devices are not published yet) | remove the reason",
+            f"{DRIVER}: no slice is published (the devices are not published yet) | see the next answers",
         ),
         (served(slices={"problem": POLICY}), "warning", f"{DRIVER}: the slices are old: create"),
         (served(slices={"withheld": {"w1": "DRAPartitionableDevices"}}), "warning", "1 device not published: w1"),
@@ -131,18 +131,49 @@ def test_a_claim_that_waits(tmp_path: Path, made: Callable[[], dict[str, Any]], 
         assert text == (
             "1 claim without devices for more than 30 s: n/c | see what the scheduler says: kubectl -n n describe pod p"
         )
-    other = node(tmp_path, served(), classes=[device_class(name="others")], claims=[found])
+    others = [device_class(name="others"), device_class('device.driver == "x"')]
+    other = node(tmp_path, served(), classes=others, claims=[found])
     assert told(dra.claims(other))[0] == "ok"
+
+
+def test_an_account_that_may_not_ask_made_each_healthy_driver_not_known(tmp_path: Path) -> None:
+    for ask in (dra.device_class, dra.claims):
+        assert told(ask(node(tmp_path, served(), problem="403 Forbidden", is_impossible=True))) == LEFT_OUT
 
 
 def test_an_api_server_that_cannot_be_asked_is_no_fault(tmp_path: Path) -> None:
     for ask in (dra.device_class, dra.claims):
-        verdict, text = told(ask(node(tmp_path, served(), problem="the extra kube is missing")))
+        verdict, text = told(ask(node(tmp_path, served(), problem="the API server did not answer")))
         assert (verdict, text) == (
             "not known",
-            "the extra kube is missing | ask as an administrator: kdp doctor --kubeconfig FILE",
+            "the API server did not answer | ask as an administrator: kdp doctor --kubeconfig FILE",
         )
         written(tmp_path / "cgroup/memory.max", str(50 << 20))
         written(tmp_path / "cgroup/memory.current", str(40 << 20))
-        assert "only 10 MiB of memory are free" in told(ask(node(tmp_path, served())))[1]
+        assert told(ask(node(tmp_path, served()))) == LEFT_OUT
         (tmp_path / "cgroup/memory.max").unlink()
+
+
+@pytest.mark.parametrize(
+    ("expression", "verdict"),
+    [
+        (f'device.driver=="{DRIVER}" && device.attributes["x"].y', "ok"),
+        (f"'{DRIVER}' == device.driver", "ok"),
+        (f'device.driver != "{DRIVER}"', "failed"),
+        (f'device.driver == "other{DRIVER}"', "failed"),
+        (f'device.driver == "{DRIVER}.org"', "failed"),
+        ('device.driver == "wxexample.com"', "failed"),
+        (f'device.driver in ["{DRIVER}"]', "not known"),
+    ],
+)
+def test_a_class_that_only_mentions_the_driver_was_taken_for_its_class(
+    tmp_path: Path, expression: str, verdict: str
+) -> None:
+    found, text = told(dra.device_class(node(tmp_path, served(), classes=[device_class(expression)])))
+    assert found == verdict, text
+
+
+def test_a_claim_whose_class_is_gone_did_not_wait(tmp_path: Path) -> None:
+    for classes in ([], [device_class(name="others")]):
+        verdict, text = told(dra.claims(node(tmp_path, served(), classes=classes, claims=[claim()])))
+        assert (verdict, "n/c; there is no DeviceClass widgets | make the class" in text) == ("warning", True), text

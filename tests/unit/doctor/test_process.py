@@ -42,7 +42,11 @@ def test_memory(tmp_path: Path) -> None:
     assert process.free_memory(node) == 46 << 20
     group(tmp_path, memory_current=str(95 << 20))
     verdict, text = told(process.memory(node))
-    assert (verdict, "95 of 96 MiB are used | raise resources.limits.memory" in text) == ("warning", True)
+    assert (
+        verdict,
+        "| give the container more memory: kubectl -n NAMESPACE set resources daemonset/NAME --limits=memory=192Mi"
+        in text,
+    ) == ("warning", True)
     group(tmp_path, memory_stat=f"anon 1\ninactive_file {60 << 20}\n")
     assert told(process.memory(node))[0] == "ok"
     group(tmp_path, memory_events="oom 1\noom_kill 3\n")
@@ -119,4 +123,4 @@ def test_the_version_of_the_plugin(tmp_path: Path) -> None:
     assert told(process.version(node_in(tmp_path)))[0] == "not known"
     assert told(process.version(node_in(tmp_path, status(kdp=__version__))))[0] == "ok"
     verdict, text = told(process.version(node_in(tmp_path, status(kdp="0.0.9"))))
-    assert (verdict, "0.sock runs 0.0.9 | run this command in the plugin's container" in text) == ("warning", True)
+    assert (verdict, "0.sock runs 0.0.9 | run the command of that version" in text) == ("warning", True)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kdp.doctor import listing, resources
+from kdp.daemon.probes import BLOCKED
+from kdp.deviceplugin.status import ABSENT
+from kdp.doctor import devices, dra, listing, resources
+from kdp.doctor.answers import Answer
 from kdp.doctor.node import Node, Once, Target
-from kdp.errors import ConfigurationError, PodResourcesError
+from kdp.errors import ConfigurationError
 from kdp_testkit.patience import PATIENCE
 
-from .samples import RESOURCE, device, listening, node_in, plugin_dir, prefix, resource, status, told
+from .samples import LEFT_OUT, RESOURCE, device, node_in, plugin_dir, prefix, resource, status, told, written
 
 GOOD = status(resource(device("w0")))
+
+IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "w-x7k2p"}
 
 ABOUT_A_PLUGIN = (
     resources.ready,
@@ -36,8 +41,8 @@ def test_without_an_answering_plugin_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_a_plugin_in_order(tmp_path: Path) -> None:
-    for ask in ABOUT_A_PLUGIN[:-1]:
-        assert told(ask(node_in(tmp_path, GOOD)))[0] == "ok"
+    for ask in ABOUT_A_PLUGIN:
+        assert told(ask(node_in(tmp_path, GOOD)))[0] in ("ok", "left out")
 
 
 def test_a_plugin_that_is_not_ready(tmp_path: Path) -> None:
@@ -79,7 +84,7 @@ def test_a_target_that_cannot_be_loaded(tmp_path: Path) -> None:
         "target 'w:W': no module named 'w' | correct the target or its parameters: kdp devices TARGET",
     )
     assert told(resources.name(node))[0] == "not known"
-    assert told(resources.target(node_in(tmp_path)))[0] == "not known"
+    assert told(resources.target(node_in(tmp_path))) == LEFT_OUT
 
 
 OTHER = """
@@ -105,7 +110,7 @@ def test_a_resource_that_two_processes_serve(tmp_path: Path) -> None:
             assert others[-1].stdout is not None
             assert others[-1].stdout.readline() == b"listens\n"
             verdict, text = told(resources.served_elsewhere(node))
-            assert verdict == ("ok" if count == 1 else "warning")
+            assert verdict == ("ok" if count == 1 else "failed")
         assert f"{RESOURCE}: 2 sockets of several processes answer" in text
     finally:
         for other in others:
@@ -116,49 +121,41 @@ def test_no_healthy_device(tmp_path: Path) -> None:
     sick = status(resource(*(device(f"w{n}", reason="fan failed") for n in range(2)), device("w2", reason="lost")))
     verdict, text = told(resources.allocatable(node_in(tmp_path, sick)))
     assert verdict == "failed"
-    assert f"{RESOURCE}: 0 of 3 devices healthy; 2 times: fan failed, 1 times: lost | remove the reason" in text
+    assert f"{RESOURCE}: 0 of 3 devices healthy; 2 times: fan failed, 1 times: lost | look at the hardware" in text
     assert "no device was discovered" in told(resources.allocatable(node_in(tmp_path, status(resource()))))[1]
     half = status(resource(device("w0"), device("w1", reason="")))
     verdict, text = told(resources.allocatable(node_in(tmp_path, half)))
     assert (verdict, "1 of 2 devices healthy; 1 times: no reason was given" in text) == ("warning", True)
 
 
-@pytest.fixture
-def kubelet_lists(monkeypatch: pytest.MonkeyPatch) -> dict[str, frozenset[str]]:
-    lists: dict[str, frozenset[str]] = {}
-    monkeypatch.setattr(listing, "SETTLE", 0.0)
-    monkeypatch.setattr(listing, "_kubelets", lambda node: lists)
-    return lists
+def compared(*, missing: tuple[str, ...] = (), phantom: tuple[str, ...] = ()) -> dict[str, Any]:
+    since = "2026-01-01T00:00:00+00:00" if missing or phantom else None
+    return {"at": "2026-01-01T00:01:00+00:00", "since": since, "missing": missing, "phantom": phantom}
 
 
-def test_a_kubelet_with_another_list(tmp_path: Path, kubelet_lists: dict[str, frozenset[str]]) -> None:
-    node = node_in(tmp_path, GOOD)
-    with listening(node.paths.pod_resources_socket):
-        verdict, text = told(listing.same(node))
-        assert (verdict, f"{RESOURCE}: the kubelet does not offer w0 |" in text) == ("warning", True)
-        kubelet_lists[RESOURCE] = frozenset({"w0", "w1"})
-        assert "the kubelet offers w1, which the plugin does not report as healthy" in told(listing.same(node))[1]
-        kubelet_lists[RESOURCE] = frozenset({"w0"})
-        assert told(listing.same(node))[0] == "ok"
+def listing_of(tmp_path: Path, **more: Any) -> tuple[str, str]:
+    return told(listing.same(node_in(tmp_path, status(resource(device("w0"), **more)))))
 
 
-def test_the_kubelet_is_not_asked_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = node_in(tmp_path, GOOD)
-    assert "there is no" in told(listing.same(node))[1]
-    monkeypatch.setattr(listing, "free_memory", lambda node: 3 << 20)
-    with listening(node.paths.pod_resources_socket):
-        assert "only 3 MiB of memory are free" in told(listing.same(node))[1]
+def test_a_kubelet_with_another_list(tmp_path: Path) -> None:
+    verdict, text = listing_of(tmp_path, kubelet_list=compared(missing=("w0",)))
+    assert (verdict, f"{RESOURCE}: the kubelet does not offer w0 since 2026-01-01T00:00:00" in text) == (
+        "warning",
+        True,
+    )
+    text = listing_of(tmp_path, kubelet_list=compared(phantom=("w1",)))[1]
+    assert "the kubelet offers w1 since 2026-01-01T00:00:00+00:00, which the plugin does not report as healthy" in text
+    assert listing_of(tmp_path, kubelet_list=compared())[0] == "ok"
 
 
-def test_a_kubelet_that_does_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_that_asks_the_kubelet_itself_is_asked_and_not_the_kubelet_once_more(tmp_path: Path) -> None:
+    assert listing_of(tmp_path) == LEFT_OUT  # it has not compared yet
+    assert listing_of(tmp_path, kubelet_list=7) == LEFT_OUT
 
-    def fail(node: Node) -> Mapping[str, Any]:
-        raise PodResourcesError("throttled")
 
-    monkeypatch.setattr(listing, "_kubelets", fail)
-    node = node_in(tmp_path, GOOD)
-    with listening(node.paths.pod_resources_socket):
-        assert told(listing.same(node))[0] == "not known"
+def test_a_rivals_devices_had_the_advice_to_restart_the_kubelet(tmp_path: Path) -> None:
+    more = {"rival": "another plugin serves it", "kubelet_list": compared(phantom=("x",))}
+    assert listing_of(tmp_path, **more) == LEFT_OUT
 
 
 def test_a_list_that_is_too_large(tmp_path: Path) -> None:
@@ -171,3 +168,72 @@ def test_a_list_that_is_too_large(tmp_path: Path) -> None:
     assert text.endswith("until then the kubelet has the list before")
     none = status(resource(too_large=problem, state="waiting"))
     assert told(resources.list_size(node_in(tmp_path, none)))[0] == "failed"
+
+
+BLOCKED_PLUGIN = status(ready=False, reason=BLOCKED)
+RIVAL = "process 4711 serves this resource as well, at kdp-x.sock; unless this is an update, stop one of them"
+
+
+def test_a_blocked_event_loop_was_a_plugin_that_serves_no_resource_yet(tmp_path: Path) -> None:
+    node = node_in(tmp_path, BLOCKED_PLUGIN, environ=IN_POD)
+    written(tmp_path / "account/namespace", "kube-system\n")
+    for ask in (resources.ready, resources.registered):
+        verdict, text = told(ask(node))
+        assert (verdict, "the event loop of process 7 is blocked by a hook" in text) == ("failed", True)
+        assert text.endswith("its log names the hook and the line: kubectl -n kube-system logs w-x7k2p")
+    unknown: tuple[Callable[[Node], Answer | None], ...] = (resources.allocatable, resources.list_size, devices.nodes)
+    for each in unknown:
+        assert told(each(node)) == (
+            "not known",
+            "the event loop of a plugin is blocked, so it does not tell its devices | ",
+        )
+    driver = node_in(tmp_path, {**BLOCKED_PLUGIN, "mode": "dra"})
+    assert told(dra.published(driver))[0] == "not known"
+
+
+@pytest.mark.parametrize(
+    ("rival", "seen"),
+    [
+        (RIVAL, "process 4711 serves this resource as well, at kdp-x.sock, beside process 7"),
+        (
+            "another plugin: the kubelet has 1 devices, as x; stop one",
+            "the kubelet has 1 devices, as x, beside process 7",
+        ),
+    ],
+)
+def test_a_rival_that_the_plugin_itself_names_was_ok(tmp_path: Path, rival: str, seen: str) -> None:
+    node = node_in(tmp_path, status(resource(device("w0"), rival=rival)), environ={"KDP_NODE_NAME": "n1"})
+    verdict, text = told(resources.served_elsewhere(node))
+    assert (verdict, seen in text) == ("failed", True), text
+    assert text.endswith("unless an update is under way: kubectl get pods -A --field-selector spec.nodeName=n1")
+
+
+def test_a_missing_driver_sent_to_the_kubelet(tmp_path: Path) -> None:
+    backend = {"class": "W", "reason": "the driver is not loaded"}
+    waits = resource(state="waiting", reason="there is no device list yet")
+    node = node_in(tmp_path, status(waits, ready=False, backends=[backend]))
+    for ask in (resources.registered, resources.ready):
+        verdict, text = told(ask(node))
+        assert (verdict, "W: the driver is not loaded" in text) == ("failed", True)
+        assert "| mend what the class names" in text
+        assert "kubelet" not in text.partition("|")[2]
+    text = told(resources.registered(node_in(tmp_path, status(ready=False, backends=[backend]))))[1]
+    assert "the plugin serves no resource: W: the driver is not loaded | mend" in text
+
+
+def test_a_resource_without_hardware_is_no_fault(tmp_path: Path) -> None:
+    node = node_in(tmp_path, status(resource(state=resources.ABSENT)))
+    assert resources.ABSENT == ABSENT
+    assert told(resources.registered(node))[0] == told(resources.allocatable(node))[0] == "ok"
+
+
+def test_a_bad_configuration_was_said_to_keep_a_new_plugin_from_starting(tmp_path: Path) -> None:
+    bad = "c.yaml: unknown key 'x'"
+    verdict, text = told(resources.configuration(node_in(tmp_path, GOOD, bad_file=bad)))
+    assert (verdict, "the plugin keeps the last good configuration | correct the file" in text) == ("warning", True)
+    assert text.endswith("kill -HUP 7")
+    assert told(resources.configuration(node_in(tmp_path, bad_file=bad)))[0] == "failed"
+    [question] = [each for each in resources.QUESTIONS if each.id == "configuration-file"]
+    assert "keeps and uses the last good configuration" in question.why
+    refused = status(resource(device("w0")), configuration={"reason": bad})
+    assert told(resources.ready(node_in(tmp_path, refused)))[1].endswith("then let it be read again: kill -HUP 7")

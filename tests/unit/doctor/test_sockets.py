@@ -11,7 +11,7 @@ from tests.one_answer import answering
 
 from kdp.doctor import sockets
 from kdp.doctor.answers import Answer
-from kdp.doctor.node import Node
+from kdp.doctor.node import Node, Once, Target
 
 from .samples import dead, listening, node_in, resource, status, told, written
 
@@ -87,10 +87,13 @@ def test_the_pod_resources_api(tmp_path: Path) -> None:
 
 def test_the_plugin(tmp_path: Path) -> None:
     verdict, text = told(sockets.plugin(node_in(tmp_path)))
-    assert (verdict, f"the state directory {tmp_path}/state does not exist |" in text) == ("warning", True)
+    assert (verdict, f"no plugin runs: the state directory {tmp_path}/state does not exist |" in text) == (
+        "failed",
+        True,
+    )
     (tmp_path / "state").mkdir()
     verdict, text = told(sockets.plugin(node_in(tmp_path)))
-    assert (verdict, "no plugin has a socket in" in text) == ("warning", True)
+    assert (verdict, "no plugin has a socket in" in text) == ("failed", True)
     inode = written(tmp_path / "state/w.dra.lock", "").stat().st_ino
     written(tmp_path / "host/proc/locks", f"1: FLOCK  ADVISORY  READ 4711 08:01:{inode} 0 EOF\n")
     assert "although process 4711 holds the lock w.dra.lock" in told(sockets.plugin(node_in(tmp_path)))[1]
@@ -106,3 +109,16 @@ def test_the_plugin(tmp_path: Path) -> None:
     verdict, text = told(sockets.plugin(node_in(tmp_path, status(resource()))))
     assert verdict == "ok"
     assert "0.sock is of kdp 0.1.0, process 7" in text
+
+
+def test_a_plugin_that_cannot_start_was_only_a_warning_without_a_way_to_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    verdict, text = told(sockets.plugin(node_in(tmp_path, environ={"KDP_NODE_NAME": "n1"})))
+    assert (verdict, "no plugin runs: no plugin has a socket in" in text) == ("failed", True)
+    assert "kubectl get pods -A --field-selector spec.nodeName=n1; kubectl -n NAMESPACE logs POD --previous" in text
+    assert text.endswith("kdp doctor TARGET")
+    written(tmp_path / "account/namespace", "kube-system")
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "w-x7k2p"}
+    target = Once(lambda: Target(label="W", resources=(), needs=None))
+    text = told(sockets.plugin(node_in(tmp_path, environ=pod, target=target)))[1]
+    assert "see why it ended: kubectl -n kube-system logs w-x7k2p --previous; see the answer about the TARGET" in text

@@ -62,6 +62,10 @@ class DriftDetector:
     Attributes:
         next_look: When to compare; None: not while no generation is connected.
         disagrees: Whether the last comparison found a difference, in whichever generation; None: there was none.
+        missing: The healthy devices that it did not take for healthy at the last comparison.
+        phantom: The devices that it took for healthy then, and that are not.
+        compared_at: When that was; None: there was no comparison.
+        differs_since: Since when each comparison has found a difference; None: the last one found none.
     """
 
     def __init__(self, pace: Pace) -> None:
@@ -72,6 +76,10 @@ class DriftDetector:
         self._cures = 0
         self.next_look: float | None = None
         self.disagrees: bool | None = None
+        self.missing: frozenset[str] = frozenset()
+        self.phantom: frozenset[str] = frozenset()
+        self.compared_at: float | None = None
+        self.differs_since: float | None = None
 
     def connected(self, now: float) -> None:
         """A generation is connected: look soon."""
@@ -100,6 +108,8 @@ class DriftDetector:
         """
         missing, phantom = sent - accepted, accepted - sent
         self.disagrees = bool(missing or phantom)
+        self.missing, self.phantom, self.compared_at = missing, phantom, now
+        self.differs_since = (now if self.differs_since is None else self.differs_since) if self.disagrees else None
         if not missing and not phantom:
             self._cures = 0
         began_before = bool(self._missing & missing or self._phantom & phantom)

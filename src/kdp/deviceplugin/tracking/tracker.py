@@ -82,12 +82,20 @@ class KubeletView:
     Attributes:
         disagrees: Whether it takes other devices for healthy than it was sent as healthy.
         foreign: How many devices it has that are not ours.
+        missing: Healthy devices that it does not take for healthy.
+        phantom: Devices that it takes for healthy, and that are not.
+        compared_at: When that was, on `time.monotonic`'s clock.
+        since: Since when it has disagreed; None: it agrees.
     """
 
     __repr__ = shown
 
     disagrees: bool
     foreign: int
+    missing: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    phantom: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    compared_at: float = attrs.field(default=0.0, eq=False)
+    since: float | None = attrs.field(default=None, eq=False)
 
 
 class Tracker:
@@ -206,7 +214,15 @@ class Tracker:
         known = self._resources.get(resource)
         if known is None or known.drift.disagrees is None:
             return None
-        return KubeletView(known.drift.disagrees, len(known.strangers))
+        drift = known.drift
+        return KubeletView(
+            known.drift.disagrees,
+            len(known.strangers),
+            missing=drift.missing,
+            phantom=drift.phantom,
+            compared_at=drift.compared_at or 0.0,
+            since=drift.differs_since,
+        )
 
     def device(self, resource: str, device_id: str) -> Device:
         """Return a device as it is now, else as it was at Allocate, else what is left of one: its id."""

@@ -70,7 +70,7 @@ def taints(facts: Facts) -> Answer:
                 )
     if not found:
         return ok(_NONE if not facts.slices.items else "none is tainted")
-    remedy = "the driver taints a device that has failed, and says why: kubectl -n NAMESPACE exec POD -- kdp status"
+    remedy = f"the driver taints a device that has failed, and says why: {facts.in_plugin('kdp status')}"
     return warning(f"{counted(len(found), 'taint')}: {some(found)}", remedy)
 
 

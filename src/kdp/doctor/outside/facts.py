@@ -96,6 +96,12 @@ class Facts:
         found = [(plugin_pod(dict(pod)), pod) for pod in self.pods.items if not has_ended(pod)]
         return [(plugin, pod) for plugin, pod in found if plugin is not None]
 
+    def in_plugin(self, command: str, path: str = "") -> str:
+        """Return how to run a command in a plugin's container: in that of a pod, or of the node's only plugin."""
+        paths = [path] if path else [path_of(pod) for _, pod in self.plugins()]
+        namespace, _, name = (paths[0] if len(paths) == 1 else "NAMESPACE/POD").partition("/")
+        return f"kubectl -n {namespace} exec {name} -- {command}"
+
 
 Asking = Callable[["Once[Facts]"], Answer]
 """The function of a question about a node that is seen from outside."""

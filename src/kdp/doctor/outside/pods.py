@@ -178,9 +178,9 @@ def answers(facts: Facts) -> Answer:
         else:
             unknown.append(f"{path}: it answered {said.status}, so it may be no plugin of kdp")
     if bad:
-        return failed(some(bad), "ask it for the reason: kubectl -n NAMESPACE exec POD -- kdp doctor")
+        return failed(some(bad), f"ask it for the reason: {facts.in_plugin('kdp doctor', bad[0].partition(': ')[0])}")
     if unknown:
-        return not_known(some(unknown), "ask in its container: kubectl -n NAMESPACE exec POD -- kdp doctor")
+        return not_known(some(unknown), f"ask in its container: {facts.in_plugin('kdp doctor')}")
     return ok(f"ready: {some(good)}")
 
 

@@ -46,7 +46,7 @@ def allocatable(facts: Facts) -> Answer:
     rows = [row for row in _rows(facts) if row.capacity]
     sick = [row for row in rows if row.unhealthy]
     seen = [f"{row.resource}: {row.allocatable} of {counted(row.capacity, 'device')} allocatable" for row in sick]
-    remedy = "the plugin says why: kubectl -n NAMESPACE exec POD -- kdp status"
+    remedy = f"the plugin says why: {facts.in_plugin('kdp status')}"
     if any(not row.allocatable for row in sick):
         why = "no plugin's pod is ready here" if not any(each.is_ready for each, _ in facts.plugins()) else ""
         reason = (
@@ -70,9 +70,7 @@ def zero(facts: Facts) -> Answer:
         return facts.pods.unknown
     seen = f"the node has 0 of {some(zeros)}"
     if facts.plugins() or facts.pods.is_cut:
-        return not_known(
-            f"{seen}; whether a plugin here serves it, the plugin says", "kubectl -n NAMESPACE exec POD -- kdp status"
-        )
+        return not_known(f"{seen}; whether a plugin here serves it, the plugin says", facts.in_plugin("kdp status"))
     written = [name for name in zeros if any(each.manager == KUBELET for each in _writers(facts, name))]
     whose = "; its kubelet wrote that when the plugin went away" if written else ""
     remedy = f"remove what is left: kdp node withdraw {zeros[0]} --node {facts.name}"

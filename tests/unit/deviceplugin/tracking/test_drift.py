@@ -102,3 +102,14 @@ def test_the_verdict_of_the_last_comparison_outlives_the_generation_that_cures_i
     assert detector.disagrees is False
     detector.compare(NONE, ALL, 165.0)
     assert detector.disagrees
+
+
+def test_what_differs_is_told_with_when_it_began() -> None:
+    detector = DriftDetector(Pace())
+    detector.connected(0.0)
+    for now in (5.0, 15.0):
+        detector.compare(frozenset({"a"}), frozenset({"b"}), now)
+    assert (detector.missing, detector.phantom) == (frozenset({"a"}), frozenset({"b"}))
+    assert (detector.differs_since, detector.compared_at) == (5.0, 15.0)
+    detector.compare(frozenset({"a"}), frozenset({"a"}), 25.0)
+    assert (detector.missing, detector.differs_since) == (frozenset(), None)

@@ -188,3 +188,12 @@ def test_values_of_the_wrong_kind_do_not_fail_a_question() -> None:
     names = ("leases", "events", "slices", "classes", "claims")
     for question in QUESTIONS:
         question.ask(Once(lambda: facts(**{name: [odd] for name in names})))
+
+
+def test_a_remedy_names_the_pod_of_the_only_plugin() -> None:
+    found = facts(slices=[published({"name": "w0", "taints": [TAINT]})])
+    assert found.in_plugin("kdp status") == "kubectl -n kube-system exec p-1 -- kdp status"
+    assert found.in_plugin("kdp status", "n/p") == "kubectl -n n exec p -- kdp status"
+    answer = ASK["device-taints"].ask(Once(lambda: found))
+    assert answer is not None
+    assert answer.remedy.endswith("kubectl -n kube-system exec p-1 -- kdp status")
