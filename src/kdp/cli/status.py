@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from .. import __version__
 from ..errors import ConfigurationError
 from . import asking
+from .device_lines import device_lines
 from .living import SOCKET_HELP, socket_of
 from .options import Seconds, format_option, refusing, setting_options
 from .streams import document, shown
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
 _CLEAR = "\x1b[H\x1b[2J"
 _EVENTS = 10
-_HEADS = {
-    "id": "ID",
-    "health": "HEALTH",
-    "state": "STATE",
-    "since": "SINCE",
-    "held_by": "HELD BY",
-    "numa_nodes": "NUMA",
-    "unit": "UNIT",
-    "reason": "REASON",
-}
 
 
 @click.command("status", short_help="Show what a running plugin serves.")
@@ -127,7 +117,7 @@ def _lines(found: Mapping[str, Any], *, is_terminal: bool) -> Iterator[str]:
         yield shown(f"{resource['name']}: {resource['state']}{reason}, {devices}, {resource['healthy']} healthy")
         yield from (f"  {shown(resource[name])}" for name in _TROUBLES if isinstance(resource.get(name), str))
         if resource["listed"]:
-            yield from _devices(resource["listed"], is_terminal=is_terminal)
+            yield from device_lines(resource["listed"], is_terminal=is_terminal)
     if found.get("events"):
         yield ""
         yield from _events(found["events"][-_EVENTS:])
@@ -140,29 +130,3 @@ def _events(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         times = f"({event['count']} times)" if event["count"] > 1 else ""
         words = (event["at"], event["kind"], event["subject"], ids, event["text"], times)
         yield f"  {shown('  '.join(word for word in words if word))}"
-
-
-def _devices(listed: Sequence[Mapping[str, Any]], *, is_terminal: bool) -> Iterator[str]:
-    columns = {head: [_cell(device, key) for device in listed] for key, head in _HEADS.items()}
-    heads = tuple(head for head, cells in columns.items() if any(cells))
-    rows = [*zip(*(columns[head] for head in heads), strict=True)]
-    for line, device in zip(_aligned([heads, *rows]), [None, *listed], strict=True):
-        is_sick = device is not None and device["health"] != "Healthy"
-        yield click.style(line, fg="red" if is_sick else None, bold=device is None) if is_terminal else line
-
-
-def _cell(device: Mapping[str, Any], key: str) -> str:
-    value = device.get(key)
-    if key == "unit" and value == device["id"]:
-        return ""
-    if key == "state" and value in ("healthy", "unhealthy"):  # HEALTH says so
-        return ""
-    return ",".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value or "")
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Return lines whose columns stand below each other. The library for tables takes too much memory here."""
-    printed = [[shown(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*printed, strict=True)]
-    for row in printed:
-        yield "  ".join(itertools.starmap(str.ljust, zip(row, widths, strict=True))).rstrip()

@@ -82,8 +82,12 @@ async def test_kdp_devices_contradicted_the_living_plugin(
         assert code == 0
         assert "XID 79" in text
         program = f"{tmp_path / 'plugin.py'}:Widgets"
-        looked = await anyio.run_process([sys.executable, "-m", "kdp", "devices", program], env=_environment(tmp_path))
-        assert looked.stderr.decode().endswith("another look at the hardware; kdp status asks the plugin\n")
+        devices = [sys.executable, "-m", "kdp", "devices", program]
+        asked = await anyio.run_process(devices, env=_environment(tmp_path))
+        assert "XID 79" in asked.stdout.decode()
+        assert "the running plugin was asked" in asked.stdout.decode()
+        looked = await anyio.run_process([*devices, "--discover"], env=_environment(tmp_path))
+        assert "XID 79" not in looked.stdout.decode()
 
 
 async def test_three_looks_at_once_killed_the_plugin(
@@ -100,3 +104,26 @@ async def test_three_looks_at_once_killed_the_plugin(
         code, kib = measured.stdout.split()
         assert code == b"0"
         figure("kdp status: largest resident set", int(kib) / 1024, "MiB")
+
+
+async def test_kdp_devices_opened_the_hardware_beside_a_living_plugin(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
+) -> None:
+    """It took 46.8 MiB and loaded the vendor's class. The plugin tells what it lists, and nobody else looks."""
+    async with start(PROGRAM):
+        await kubelet.until(allocatable={RESOURCE: 2})
+        (tmp_path / "cards.py").write_text(f"open({str(tmp_path / 'loaded')!r}, 'w')\n{PROGRAM}")
+        options = ["--state-dir", str(tmp_path / "state")]
+        command = [sys.executable, "-m", "kdp", "devices", f"{tmp_path / 'cards.py'}:Widgets", *options]
+        loaded = await anyio.run_process([command[0], "-X", "importtime", *command[1:]])
+        modules = {line.rpartition("|")[2].strip() for line in loaded.stderr.decode().splitlines()}
+        assert not modules & {"grpc", "rich", "asyncio", "yaml", "anyio", "cattrs", "importlib.metadata"}
+        assert not (tmp_path / "loaded").exists()
+        measured = await anyio.run_process([sys.executable, "-c", MEMORY, *command])
+        code, kib = measured.stdout.split()
+        assert code == b"0"
+        figure("kdp devices beside a living plugin: largest resident set", int(kib) / 1024, "MiB")
+        without_target = [*command[:4], *options, "--format", "json"]
+        found = json.loads((await anyio.run_process(without_target)).stdout)
+        assert [each["id"] for each in found["resources"][RESOURCE]] == ["w0", "w1"]
+        assert found["plugins"][0]["ready"] is True
