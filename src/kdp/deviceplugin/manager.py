@@ -195,6 +195,11 @@ class PluginManager(Service):
         """How often another kubelet took the place of the one before, as its socket shows."""
         return self._kubelet.restarts
 
+    @property
+    def kubelet_problem(self) -> str | None:
+        """Why the kubelet seems to hang; None: it answers, or was not asked."""
+        return self._tracker.kubelet_problem
+
     def problem_of(self, resource: str) -> str | None:
         """Return why a resource's backend is not ready; None: it is, or nobody serves the resource."""
         owner = self._owners.get(resource)
