@@ -69,7 +69,6 @@ WRONG = {
         "--bundle none/b.tar.gz": "--bundle none/b.tar.gz: its directory does not exist; make it, or name another"
     },
     "nodes": {
-        "-o json": "there is no option -o; did you mean --format?",
         "all": "got unexpected extra argument (all); see 'kdp nodes --help'",
     },
     "node label": {
