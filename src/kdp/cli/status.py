@@ -114,6 +114,8 @@ def _lines(found: Mapping[str, Any], *, is_terminal: bool) -> Iterator[str]:
     notes = [
         found["reason"],
         refused and f"the configuration was refused at {refused['since']}, an earlier one is used: {refused['reason']}",
+        found.get("as_of") and f"all else is as it was at {found['as_of']}",
+        found.get("state_dir"),
         *(found["absent"] or ()),
         *(f"{each['class']}: {each['reason']}" for each in found["backends"] if each["reason"]),
         *(f"labels, {each['file']}: {each['reason']}" for each in labels["files"] if each["reason"]),

@@ -177,7 +177,8 @@ class PluginManager(Service):
         news = dict.fromkeys(self._unapplied, "its first devices are being offered")
         latest = ((each, each.discovery.value) for each in self._supervisors)
         return tuple(
-            (each.label, None if found.is_absent else found.problem or news.get(each)) for each, found in latest
+            (each.label, None if found.is_absent else each.hooks.in_full(found.problem) or news.get(each))
+            for each, found in latest
         )
 
     @property

@@ -34,9 +34,9 @@ MOST_DEVICES: Final = 20_000
 MOST_LINKS: Final = 4096
 """Links of one backend that the document lists: of 64 units that are all linked there are 2,016."""
 
-NOTES: Final = ("reason", "configuration", "absent", "labels")
-"""Why nothing is served or nothing counts as ready; the configuration that was refused; backends without hardware; the
-node's labels, if they are on."""
+NOTES: Final = ("reason", "as_of", "configuration", "absent", "labels", "state_dir")
+"""Why nothing is served or nothing counts as ready; of when the document is, if not of now; the configuration that was
+refused; backends without hardware; the node's labels, if they are on; why nothing is kept in the state directory."""
 
 
 @final

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 
 from kdp.testing import Pod, SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 Figure = Callable[[str, float, str], None]
@@ -127,3 +128,60 @@ async def test_kdp_devices_opened_the_hardware_beside_a_living_plugin(
         found = json.loads((await anyio.run_process(without_target)).stdout)
         assert [each["id"] for each in found["resources"][RESOURCE]] == ["w0", "w1"]
         assert found["plugins"][0]["ready"] is True
+
+
+BLOCKING = """
+from pathlib import Path
+import kdp, time
+
+HERE = Path(__file__).parent
+
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+    poll_interval = 0.05
+
+    async def discover(self):
+        while (HERE / "block").exists():
+            time.sleep(0.01)
+        return [kdp.Device(id="w0")]
+
+
+if __name__ == "__main__":
+    kdp.run(Widgets())
+"""
+
+
+async def test_a_blocked_event_loop_left_the_status_empty(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    async with start(BLOCKING):
+        await kubelet.until(allocatable={RESOURCE: 1})
+        assert (await status(tmp_path))[0] == 0
+        (tmp_path / "block").touch()
+        found: dict[str, Any] = {}
+        with anyio.fail_after(PATIENCE):
+            while found.get("as_of") is None:
+                found = json.loads((await status(tmp_path, "-o", "json"))[1])
+        assert found["ready"] is False
+        assert found["reason"].endswith("a hook of the backend blocks it")
+        assert [each["id"] for each in found["resources"][0]["listed"]] == ["w0"]
+        code, text = await status(tmp_path)
+        assert (code, f"all else is as it was at {found['as_of']}" in text) == (1, True)
+        (tmp_path / "block").unlink()
+
+
+async def test_a_state_directory_that_is_missing_was_in_the_log_only(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.sock"
+    async with start(PROGRAM, KDP_SOCKET=str(own)):
+        await kubelet.until(allocatable={RESOURCE: 2})
+        (tmp_path / "state").rename(tmp_path / "away")
+        command = [sys.executable, "-m", "kdp", "status", "--socket", str(own), "-o", "json"]
+        found: dict[str, Any] = {}
+        with anyio.fail_after(PATIENCE):
+            while not found.get("state_dir"):
+                found = json.loads((await anyio.run_process(command)).stdout)
+        assert found["ready"] is True
+        assert "there is no such directory; a restart forgets" in found["state_dir"]

@@ -124,6 +124,9 @@ class StandIn:
     def rescan(self) -> None:
         self.rescans += 1
 
+    def status(self) -> None:
+        """Say nothing."""
+
 
 @pytest.fixture
 def managers(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:

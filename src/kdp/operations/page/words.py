@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from ..state_words import RESOURCES as RESOURCES
-
 STATES: Final = {
     "healthy": "Healthy",
     "suspect": "Healthy, in doubt",
