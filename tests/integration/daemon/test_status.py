@@ -185,3 +185,5 @@ async def test_a_state_directory_that_is_missing_was_in_the_log_only(
                 found = json.loads((await anyio.run_process(command)).stdout)
         assert found["ready"] is True
         assert "there is no such directory; a restart forgets" in found["state_dir"]
+        probed = await anyio.run_process([*command[:3], "probe", "ready", "--socket", str(own)])
+        assert json.loads(probed.stdout)["state_dir"] == found["state_dir"]
