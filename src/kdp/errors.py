@@ -181,7 +181,7 @@ class RegistrationError(KdpError):
 class RegistrationRefusedError(RegistrationError):
     """The kubelet refused the API version or the resource name: waiting does not help.
 
-    Who acts: the admin or the vendor. kdp tries again once a minute, and after each restart of the kubelet.
+    Who acts: the admin or the vendor. kdp tries again at least once a minute, and after each restart of the kubelet.
     """
 
 

@@ -1,178 +1,212 @@
-"""``kdp devices TARGET``: what one discovery of a backend finds, without a kubelet."""
+"""``kdp devices [TARGET]``: what a running plugin lists; without one, what a discovery of a backend finds.
+
+A discovery opens the hardware a second time, and sees no fault that ``watch`` reported. So a living plugin of the
+target is asked first, as ``kdp status`` asks it. That loads neither the target nor gRPC: it must fit into the memory of
+the plugin's container.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TextIO
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, final
 
 import attrs
 import click
 
-from ..errors import KdpError, sentence
-from ..kubelet.sockets import is_answered
-from ..model.devices import Version
-from ..model.quantities import Quantity
-from .failures import Failure, warn
-from .invocation import Invocation
-from .looking import discovered, listed
+from . import asking
+from .device_lines import device_lines
+from .failures import Failure, Refusal
+from .living import SOCKET_HELP, answered_sockets, several
 from .options import backend_options, format_option, refusing, setting_options
-from .streams import console, document, table
+from .streams import document, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
-    from rich.console import RenderableType
+    from ..model.backend import DeviceBackend
 
-    from ..model.devices import Device
-    from ..model.edits import ContainerEdits
+_OTHER_DISCOVERY = ("host_root", "snapshot", "pod_resources_dir", "replicas", "replicas_for", "replica_resource")
+"""Settings whose flags ask for something else than the plugin knows."""
+
+_GROUP = "[kdp.backends]"
 
 
-@click.command("devices", short_help="Show what a class discovers.")
-@click.argument("target", metavar="TARGET")
+@click.command("devices", short_help="Show a running plugin's devices, or what a class discovers.")
+@click.argument("target", metavar="[TARGET]", required=False)
+@click.option(
+    "--discover", "discovers", is_flag=True, help="Open the hardware, even if a running plugin has it open already."
+)
 @backend_options
+@setting_options("socket", "state_dir", help=SOCKET_HELP)
 @setting_options(
     "host_root", "snapshot", "kubelet_root", "pod_resources_dir", "replicas", "replicas_for", "replica_resource"
 )
 @format_option()
-def command(target: str, assignments: tuple[str, ...], config: Path | None, format: str, **flags: str | None) -> None:
-    """Show what a class discovers on this machine: open it, discover once, close it. No kubelet is needed.
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    target: str | None,
+    discovers: bool,
+    assignments: tuple[str, ...],
+    config: Path | None,
+    socket: str | None,
+    state_dir: str | None,
+    format: str,
+    **flags: str | None,
+) -> None:
+    """Show the devices of a running plugin, or what a class discovers on this machine.
 
-    Where a kubelet's pod-resources API can be asked, the pod that holds a device is shown, too. What a running plugin
-    serves, with faults that no discovery sees, is shown by kdp status.
+    If a plugin of TARGET runs on this node, it is asked: it knows faults that no discovery sees, and the pods that hold
+    its devices. Without TARGET, the only running plugin is asked.
+
+    If none runs, or an option asks for another discovery, TARGET is opened, discovers once, and is closed. Such options
+    are --discover, --set, --config, --host-root, --snapshot, and --replicas. No kubelet is needed. Where a kubelet's
+    pod-resources API can be asked, the pod that holds a device is shown, too.
 
     \b
     Exit codes:
-      0  discovered, be it nothing
-      1  the discovery failed
+      0  shown, be it no device
+      1  the discovery failed, or the running plugin serves nothing yet
       2  the target, a parameter or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
-    import anyio
-
     out = document()
+    is_config_asked = ctx.get_parameter_source("config") is click.core.ParameterSource.COMMANDLINE
+    is_other = any(flags[name] is not None for name in _OTHER_DISCOVERY) or bool(os.environ.get("KDP_SNAPSHOT"))
+    living: tuple[_Living, ...] = ()
+    if not (discovers or assignments or is_config_asked or is_other):
+        found = answered_sockets(socket=socket, state_dir=state_dir, kubelet_root=flags["kubelet_root"])
+        living = tuple(map(_Living.of, found))
+        if target is None and len(living) > 1:
+            raise Refusal(several(found))
+        name = None if target is None else _class_of(target)
+        meant = [each for each in living if target is None or name in each.classes]
+        if meant:
+            _show(out, meant, format)
+            return
+    if target is None:
+        why = "which a discovery needs" if discovers else "and no plugin answers on this node"
+        raise Refusal(f"TARGET is missing, {why}; expected kdp devices [OPTIONS] TARGET")
+    from .invocation import Invocation  # late: a command in the plugin's container does not need it
+
     with refusing():
         plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
         (backend,) = plan.served()
-    if plan.socket is not None and is_answered(plan.socket):
-        warn("a plugin serves these devices, and this is another look at the hardware; kdp status asks the plugin")
+    if meant := [each for each in living if each.serves(backend)]:
+        _show(out, meant, format)
+        return
+    from .discovered import show
 
-    try:
-        found = listed(discovered(backend, plan))
-        # A snapshot is of another node.
-        socket = plan.settings.paths.pod_resources_socket if plan.settings.snapshot is None else None
-        holders = anyio.run(_holders, socket) if socket is not None and socket.is_socket() else None
-    except KdpError as error:
-        raise Failure(sentence(error)) from None
-    if backend.resource is not None:
-        found.setdefault(backend.resource, ())
+    show(out, backend, plan, format)
+
+
+@final
+@attrs.frozen
+class _Living:
+    """A plugin that answers at a socket.
+
+    Attributes:
+        socket: The socket.
+        found: Its status document.
+    """
+
+    socket: Path
+    found: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, socket: Path) -> _Living:
+        """Ask a plugin.
+
+        Raises:
+            Failure: It answers with something else.
+        """
+        code, text = asking.ask(str(socket), "/status.json")
+        remedy = "kdp devices TARGET --discover opens the hardware itself"
+        if code != 0:
+            raise Failure(f"{text.strip().partition('; ')[0]}; {remedy}")
+        try:
+            found = json.loads(text)
+            _ = [(each["name"], each["listed"]) for each in found["resources"]], found["backends"], found["ready"]
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise Failure(f"{socket}: its answer is no status of this version of kdp; {remedy}") from None
+        return cls(socket, found)
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The names of the classes that it serves."""
+        return frozenset(each["class"] for each in self.found["backends"])
+
+    @property
+    def resources(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """The devices of each resource or driver."""
+        return {each["name"]: each["listed"] for each in self.found["resources"]}
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """Why it serves nothing."""
+        yield from filter(None, [self.found.get("reason"), *(self.found.get("absent") or ())])
+        yield from (f"{each['class']}: {each['reason']}" for each in self.found["backends"] if each["reason"])
+
+    def serves(self, backend: DeviceBackend) -> bool:
+        """Return whether it serves the resource of a class that is loaded and not opened."""
+        return type(backend).__name__ in self.classes or backend.resource in self.resources
+
+
+def _class_of(target: str) -> str | None:
+    """Return the name of a TARGET's class without loading it; None: it is not known."""
+    if ":" in target:
+        return target.rpartition(":")[2].rpartition(".")[2]
+    return next(_entry_points(target), None)
+
+
+def _entry_points(target: str) -> Iterator[str]:
+    """Return the class that an installed package names so. `importlib.metadata` takes 7 MiB, so its files are read."""
+    for place in dict.fromkeys(sys.path):
+        try:
+            names = [name for name in os.listdir(place or ".") if name.endswith(".dist-info")]
+        except OSError:  # a ZIP file, or a directory that is missing
+            continue
+        for name in names:
+            try:
+                with open(os.path.join(place, name, "entry_points.txt"), encoding="utf-8") as file:
+                    lines = file.read().splitlines()
+            except (OSError, ValueError):
+                continue
+            group = ""
+            for line in lines:
+                key, _, value = line.partition("=")
+                if line.startswith("["):
+                    group = line.strip()
+                elif group == _GROUP and key.strip() == target:
+                    yield value.partition("[")[0].strip().rpartition(":")[2].rpartition(".")[2]
+
+
+def _show(out: TextIO, living: Sequence[_Living], format: str) -> None:
+    """Print what the plugins list."""
     if format == "json":
-        resources = {
-            name: [
-                as_json(device) | ({} if holders is None else {"held_by": holders.get((name, device.id))})
-                for device in held
-            ]
-            for name, held in found.items()
-        }
-        click.echo(json.dumps({"resources": resources}, indent=2), file=out)
+        asked = [
+            {"socket": str(each.socket), "pid": each.found["pid"], "ready": each.found["ready"]} for each in living
+        ]
+        resources = {name: listed for each in living for name, listed in each.resources.items()}
+        click.echo(json.dumps({"plugins": asked, "resources": resources}, indent=2), file=out)
     else:
-        _print_tables(out, found, holders or {})
+        for each in living:
+            click.echo("\n".join(_lines(each, is_terminal=out.isatty())), file=out)
+    for each in living:
+        if not each.resources:
+            problems = "; ".join(each.problems) or "it is starting"
+            raise Failure(f"the running plugin at {each.socket} lists no resource: {problems}")
 
 
-async def _holders(socket: Path) -> dict[tuple[str, str], str] | None:
-    """Return which pod holds a device, by resource and device id; None: the kubelet does not say."""
-    from ..errors import PodResourcesError
-    from ..kubelet.podresources import PodResources
-
-    try:
-        async with PodResources(socket).connect() as calls:
-            report = await calls.list()
-    except PodResourcesError as error:
-        warn(f"{sentence(error)}; which pod holds a device is not shown")
-        return None
-    return {key: str(holder) for key, holder in report.holders.items()}
-
-
-def as_json(device: Device) -> dict[str, object]:
-    """Return a device as ``--format json`` shows it."""
-    return {
-        "id": device.id,
-        "health": "Healthy" if device.health.is_healthy else "Unhealthy",
-        "reason": device.health.reason,
-        "numa_nodes": list(device.numa_nodes),
-        "edits": edits_as_json(device.edits),
-        "attributes": {name: _plain(value) for name, value in device.attributes.items()},
-        "capacity": {name: _plain(value) for name, value in device.capacity.items()},
-        "unit": device.unit,
-    }
-
-
-def edits_as_json(edits: ContainerEdits) -> dict[str, object]:
-    """Return edits as ``--format json`` shows them."""
-    return {
-        "env": dict(edits.env),
-        "device_nodes": [
-            {"host_path": node.host_path, "container_path": node.container_path, "permissions": node.permissions}
-            for node in edits.device_nodes
-        ],
-        "mounts": [
-            {"host_path": mount.host_path, "container_path": mount.container_path, "read_only": mount.read_only}
-            for mount in edits.mounts
-        ],
-        "annotations": dict(edits.annotations),
-        "hooks": [attrs.asdict(hook) for hook in edits.hooks],
-        "cdi_devices": list(edits.cdi_devices),
-    }
-
-
-def _plain(value: Any) -> object:
-    return value.text if isinstance(value, (Quantity, Version)) else value
-
-
-def _print_tables(out: TextIO, found: Mapping[str, tuple[Device, ...]], holders: Mapping[tuple[str, str], str]) -> None:
-    screen = console(out)
-    if not found:
-        screen.print("no devices, and the class names no resource of its own")
-    for position, (resource, devices) in enumerate(found.items()):
-        healthy = sum(device.health.is_healthy for device in devices)
-        if position:
-            screen.print()
-        screen.print(f"{resource}: {_count(len(devices), 'device')}, {healthy} healthy")
-        if devices:
-            screen.print(_table(devices, [holders.get((resource, device.id), "") for device in devices]))
-
-
-def _table(devices: tuple[Device, ...], held_by: Sequence[str]) -> RenderableType:
-    columns: dict[str, list[str]] = {
-        "ID": [device.id for device in devices],
-        "HEALTH": [str(device.health) for device in devices],
-        "HELD BY": list(held_by),
-        "NUMA": [",".join(map(str, device.numa_nodes)) for device in devices],
-        "UNIT": [device.unit if device.unit != device.id else "" for device in devices],
-        "CONTAINER GETS": [_gist(device.edits) for device in devices],
-        "ATTRIBUTES": [_pairs({**device.attributes, **device.capacity}) for device in devices],
-    }
-    shown = [name for name, cells in columns.items() if any(cells)]
-    styles = ["" if device.health.is_healthy else "red" for device in devices]
-    return table(shown, zip(*(columns[name] for name in shown), strict=True), styles)
-
-
-def _gist(edits: ContainerEdits) -> str:
-    parts = [node.host_path for node in edits.device_nodes]
-    if edits.mounts:
-        parts.append(_count(len(edits.mounts), "mount"))
-    if edits.env:
-        parts.append(_pairs(edits.env))
-    if edits.annotations:
-        parts.append(_count(len(edits.annotations), "annotation"))
-    if edits.hooks:
-        parts.append(_count(len(edits.hooks), "hook"))
-    parts.extend(edits.cdi_devices)
-    return " ".join(parts)
-
-
-def _pairs(pairs: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={_plain(value)}" for name, value in pairs.items())
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _lines(living: _Living, *, is_terminal: bool) -> Iterator[str]:
+    yield f"the running plugin was asked, at {living.socket}; --discover opens the hardware instead"
+    for resource in living.found["resources"]:
+        devices = f"{resource['devices']} device{'' if resource['devices'] == 1 else 's'}"
+        yield ""
+        yield shown(f"{resource['name']}: {devices}, {resource['healthy']} healthy")
+        if resource["listed"]:
+            yield from device_lines(resource["listed"], is_terminal=is_terminal)

@@ -86,8 +86,7 @@ def sentence_of(error: click.ClickException) -> str:
     look = f"see '{path} --help'"
     match error:
         case click.NoSuchOption():
-            # -o is what kubectl has for a format.
-            near = "--format" if error.option_name == "-o" else " or ".join(error.possibilities or ())
+            near = " or ".join(error.possibilities or ())
             return f"there is no option {error.option_name}; {f'did you mean {near}?' if near else look}"
         case click.MissingParameter():
             usage = "" if error.ctx is None else " ".join(error.ctx.command.collect_usage_pieces(error.ctx))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,11 @@ from ..errors import ConfigurationError
 from ..kubelet.sockets import is_answered
 from .options import refusing
 from .streams import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..daemon.settings import Settings
 
 SOCKET_HELP = {
     "socket": "The socket of the plugin; default: the only one in the state directory or in the pods of this node.",
@@ -39,9 +45,8 @@ def socket_of(ctx: click.Context, **flags: str | None) -> Path:
     Raises:
         Refusal: An option is wrong, or several plugins have a socket.
     """
-    strongest = {name: Given(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
     with refusing():
-        settings = resolve_some([strongest, from_environment(os.environ)], _NAMES)
+        settings = _settings(flags)
         if isinstance(settings.socket, Path):
             return settings.socket
         if settings.socket is None or settings.state_dir is None:
@@ -50,12 +55,40 @@ def socket_of(ctx: click.Context, **flags: str | None) -> Path:
         if len(found) > 1:  # a killed plugin leaves one
             found = [each for each in found if is_answered(each) is not False] or found[:1]
         if len(found) > 1:
-            raise ConfigurationError(
-                f"state directory {str(settings.state_dir)!r}: several plugins of this node have a socket; name one "
-                f"of them with --socket: {', '.join(map(str, found))}"
-            )
+            raise ConfigurationError(several(found))
     if not found:
         absence = why_no_socket(settings.state_dir, settings.paths)
         click.echo(shown(f"{absence.seen}; {absence.remedy}"))
         ctx.exit(1)
     return found[0]
+
+
+def answered_sockets(**flags: str | None) -> list[Path]:
+    """Return the sockets at which plugins of this node answer, in the places where `socket_of` looks.
+
+    Args:
+        **flags: Any of the settings ``socket``, ``state_dir``, and ``kubelet_root``.
+
+    Raises:
+        Refusal: An option is wrong.
+    """
+    with refusing():
+        settings = _settings(flags)
+    if isinstance(settings.socket, Path):
+        found = [settings.socket]
+    elif settings.socket is None or settings.state_dir is None:
+        found = []
+    else:
+        found = found_sockets(settings.state_dir, settings.kubelet_root)
+    return [each for each in found if is_answered(each)]
+
+
+def several(found: Sequence[Path]) -> str:
+    """Return the sentence for several sockets of which one is meant."""
+    sockets = ", ".join(map(str, found))
+    return f"several plugins of this node have a socket; name one of them with --socket: {sockets}"
+
+
+def _settings(flags: Mapping[str, str | None]) -> Settings:
+    strongest = {name: Given(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
+    return resolve_some([strongest, from_environment(os.environ)], _NAMES)

@@ -109,9 +109,11 @@ def backend_options(function: _Function) -> _Function:
 def format_option(
     first: str = "text", *others: str, help: str = "Text for people, or JSON for programs."
 ) -> Callable[[_Function], _Function]:
-    """Add ``--format`` with these formats of what is written to stdout; the first is the default."""
+    """Add ``--format`` and its short form ``-o`` with these formats; the first is the default."""
     return click.option(
+        "-o",
         "--format",
+        "format",
         type=Word([first, *(others or ("json",))]),
         default=first,
         show_default=True,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from .. import __version__
 from ..errors import ConfigurationError
+from ..operations.state_words import RESOURCES
 from . import asking
+from .device_lines import device_lines
 from .living import SOCKET_HELP, socket_of
 from .options import Seconds, format_option, refusing, setting_options
 from .streams import document, shown
@@ -20,17 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _CLEAR = "\x1b[H\x1b[2J"
-_EVENTS = 10
-_HEADS = {
-    "id": "ID",
-    "health": "HEALTH",
-    "state": "STATE",
-    "since": "SINCE",
-    "held_by": "HELD BY",
-    "numa_nodes": "NUMA",
-    "unit": "UNIT",
-    "reason": "REASON",
-}
+_EVENTS: Final = 50
+_CLAIMS: Final = 50
 
 
 @click.command("status", short_help="Show what a running plugin serves.")
@@ -40,7 +32,14 @@ _HEADS = {
     metavar="URL",
     help="Ask over HTTP instead: where the probes of a plugin are answered that runs with --status-page on.",
 )
-@click.option("--watch", type=Seconds(), metavar="SECONDS", help="Ask again after each pause, until interrupted.")
+@click.option(
+    "--watch",
+    type=Seconds(),
+    is_flag=False,
+    flag_value="2",
+    metavar="[SECONDS]",
+    help="Ask again after each pause, until interrupted; without a number every 2 s.",
+)
 @format_option()
 @click.pass_context
 def command(
@@ -115,22 +114,65 @@ def _lines(found: Mapping[str, Any], *, is_terminal: bool) -> Iterator[str]:
     notes = [
         found["reason"],
         refused and f"the configuration was refused at {refused['since']}, an earlier one is used: {refused['reason']}",
+        found.get("as_of") and f"all else is as it was at {found['as_of']}",
+        found.get("state_dir"),
         *(found["absent"] or ()),
         *(f"{each['class']}: {each['reason']}" for each in found["backends"] if each["reason"]),
         *(f"labels, {each['file']}: {each['reason']}" for each in labels["files"] if each["reason"]),
     ]
     yield from (f"  {shown(note)}" for note in notes if note)
+    if kubelet := found.get("kubelet"):
+        since = f" since {kubelet['since']}" if kubelet["since"] else ""
+        restarts = f", {kubelet['restarts']} restarts seen" if kubelet["restarts"] else ""
+        yield shown(f"  kubelet: {kubelet['state']}{since}{restarts}")
     for resource in found["resources"]:
         reason = f": {resource['reason']}" if resource["reason"] else ""
         devices = f"{resource['devices']} device{'' if resource['devices'] == 1 else 's'}"
         yield ""
-        yield shown(f"{resource['name']}: {resource['state']}{reason}, {devices}, {resource['healthy']} healthy")
+        yield shown(
+            f"{resource['name']}: {_state(resource['state'])}{reason}, {devices}, {resource['healthy']} healthy"
+        )
         yield from (f"  {shown(resource[name])}" for name in _TROUBLES if isinstance(resource.get(name), str))
+        yield from map(shown, _slices(resource))
+        yield from map(shown, _claims(resource))
         if resource["listed"]:
-            yield from _devices(resource["listed"], is_terminal=is_terminal)
+            yield from device_lines(resource["listed"], is_terminal=is_terminal)
     if found.get("events"):
         yield ""
         yield from _events(found["events"][-_EVENTS:])
+    elif found.get("events", ()) is None:
+        yield ""
+        yield "events: not kept; start the plugin with --status-page on, or set KDP_STATUS_PAGE=on"
+
+
+def _state(state: str) -> str:
+    words = RESOURCES.get(state, state)
+    return state if words.lower() == state else f"{state} ({words[:1].lower()}{words[1:]})"
+
+
+def _slices(resource: Mapping[str, Any]) -> Iterator[str]:
+    """Return what the API server has of a driver's devices."""
+    slices = resource.get("slices")
+    if slices is None:
+        return
+    if slices["generation"]:
+        yield f"  slices: {slices['count']} published, generation {slices['generation']}"
+    if slices["problem"]:
+        yield f"  slices: {slices['problem']}"
+    for device, gate in slices.get("withheld", {}).items():
+        yield f"  not published: {device}, because the API server has the feature gate {gate} off"
+    for field in slices.get("dropped", ()):
+        why = f"its feature gate {field['gate']} is off" if field["gate"] else "it did not say why"
+        yield f"  dropped by the API server: {field['path']}; {why}"
+
+
+def _claims(resource: Mapping[str, Any]) -> Iterator[str]:
+    claims = resource.get("claims") or ()
+    for claim in claims[:_CLAIMS]:
+        state = "" if claim["is_prepared"] else ", not prepared yet"
+        yield f"  claim {claim['name']}: {', '.join(claim['devices'])}{state}"
+    if len(claims) > _CLAIMS:
+        yield f"  and {len(claims) - _CLAIMS} more claims"
 
 
 def _events(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -140,29 +182,3 @@ def _events(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         times = f"({event['count']} times)" if event["count"] > 1 else ""
         words = (event["at"], event["kind"], event["subject"], ids, event["text"], times)
         yield f"  {shown('  '.join(word for word in words if word))}"
-
-
-def _devices(listed: Sequence[Mapping[str, Any]], *, is_terminal: bool) -> Iterator[str]:
-    columns = {head: [_cell(device, key) for device in listed] for key, head in _HEADS.items()}
-    heads = tuple(head for head, cells in columns.items() if any(cells))
-    rows = [*zip(*(columns[head] for head in heads), strict=True)]
-    for line, device in zip(_aligned([heads, *rows]), [None, *listed], strict=True):
-        is_sick = device is not None and device["health"] != "Healthy"
-        yield click.style(line, fg="red" if is_sick else None, bold=device is None) if is_terminal else line
-
-
-def _cell(device: Mapping[str, Any], key: str) -> str:
-    value = device.get(key)
-    if key == "unit" and value == device["id"]:
-        return ""
-    if key == "state" and value in ("healthy", "unhealthy"):  # HEALTH says so
-        return ""
-    return ",".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value or "")
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Return lines whose columns stand below each other. The library for tables takes too much memory here."""
-    printed = [[shown(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*printed, strict=True)]
-    for row in printed:
-        yield "  ".join(itertools.starmap(str.ljust, zip(row, widths, strict=True))).rstrip()

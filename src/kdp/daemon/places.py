@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..storage.room import why_no_file
@@ -15,7 +16,6 @@ from .settings import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from .settings import Settings
 
@@ -83,6 +83,20 @@ def _missing_right(directory: Path) -> str | None:
     return None if os.access(directory, os.W_OK | os.X_OK, effective_ids=True) else "write to"
 
 
+def why_nothing_is_kept(settings: Settings) -> str | None:
+    """Return the sentence for a state directory in which nothing can be kept; None: something can, or nothing need be.
+
+    It blocks for the disk. An ordinary user who tries a plugin has no right to the default directory, which is no news.
+    """
+    place = settings.state_dir
+    if place is None or settings.mode == "dra-controller":
+        return None
+    if place == SETTINGS["state_dir"].default and os.geteuid() != 0:
+        return None
+    why = "there is no such directory" if not place.exists() else why_no_file(place)
+    return None if why is None else f"state directory {place}: {why}; a restart forgets which pod holds a device"
+
+
 def warn_of_unusable_state(settings: Settings) -> None:
     """Log a warning if nothing can be kept in the state directory. It blocks for the disk.
 
@@ -92,12 +106,17 @@ def warn_of_unusable_state(settings: Settings) -> None:
     if place is None or settings.mode == "dra-controller" or (why := why_no_file(place)) is None:
         return
     setting = SETTINGS["state_dir"]
+    has_other_socket = settings.socket is None or (
+        isinstance(settings.socket, Path) and settings.socket.parent != place
+    )
+    asked = "" if has_other_socket else ", and commands on the node cannot ask this process"
     level = logging.INFO if place == setting.default and os.geteuid() != 0 else logging.WARNING
     logger.log(
         level,
-        "%s %s: nothing can be kept there (%s), so a restart forgets which pod holds a device, and commands on the "
-        "node cannot ask this process; make it writable, or give another directory",
+        "%s %s: nothing can be kept there (%s), so a restart forgets which pod holds a device%s; make it writable, or "
+        "give another directory",
         setting.flag,
         place,
         why,
+        asked,
     )

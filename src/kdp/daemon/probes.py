@@ -60,6 +60,11 @@ MOST_OF_TEXT: Final = 4096
 
 BLOCKED: Final = f"the event loop has not run for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
 
+SLOW_START: Final = (
+    f"the event loop has not run for {LOOP_DEADLINE:g} s: the process is still starting, or a hook of the backend "
+    "blocks it"
+)
+
 _T = TypeVar("_T")
 
 
@@ -177,6 +182,7 @@ class Probes:
         shows_all: Whether remote clients get the details as well.
         pages: Further pages by their path.
         node: The node's name, by which it may be asked as well; None: unknown.
+        why_blocked: Returns the sentence for an event loop that does not answer. Called in the thread that answers.
 
     Raises:
         ConfigurationError: Nobody can listen at the address.
@@ -191,6 +197,7 @@ class Probes:
         shows_all: bool = False,
         pages: Mapping[str, Page[Any]] = MappingProxyType({}),
         node: str | None = None,
+        why_blocked: Callable[[], str] = lambda: BLOCKED,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._is_alive = _Question(self._loop, lambda: True)
@@ -199,6 +206,7 @@ class Probes:
         self._path = path
         self._shows_all = shows_all
         self._node = node
+        self._why_blocked = why_blocked
         self._listening = None if address is None else _listening(address)
         self._closing = threading.Event()
         self._wake: Callable[[], object] = lambda: None
@@ -285,7 +293,7 @@ class Probes:
         if path in ("/livez", "/healthz"):
             if await self._is_alive.answer():
                 return Answer(200, "ok\n")
-            return Answer(503, f"{BLOCKED}\n" if is_shown else "not alive\n")
+            return Answer(503, f"{self._why_blocked()}\n" if is_shown else "not alive\n")
         if path in self._pages:
             kept = self._pages[path]
             if kept.page.is_private and not client.is_owner:
@@ -295,7 +303,7 @@ class Probes:
             return await kept.answer()
         if path != "/readyz":
             return Answer(404, f"here are {', '.join(['/livez', '/readyz', *self._pages])}\n")
-        readiness = await self._readiness.answer() or Readiness(False, {"reason": BLOCKED})
+        readiness = await self._readiness.answer() or Readiness(False, {"reason": self._why_blocked()})
         status = 200 if readiness.is_ready else 503
         if not is_shown:
             return Answer(status, "ok\n" if readiness.is_ready else "not ready\n")

@@ -8,6 +8,7 @@ old one stops in order and a new one starts, in the same process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import logging
@@ -64,6 +65,9 @@ _FELL_BACK: Final = (
 
 SCRAPE_DEADLINE: Final = 0.5
 """Seconds within which the event loop must give the numbers for ``/metrics``; after that, the last ones are shown."""
+
+COPY_PAUSE: Final = 10.0
+"""Seconds between two copies of the status, of which the last one is shown if the event loop is blocked."""
 
 SCRAPE_PAUSE: Final = 0.2
 """Seconds for which one text is the answer to all clients."""
@@ -130,6 +134,8 @@ class Daemon:
         self._directories: Directories | None = None
         self._history: History | None = None
         self._labels: FeatureFiles | None = None
+        self._copy: tuple[float, _Seen] | None = None
+        self._state_problem: str | None = None
         self._reload_asked = asyncio.Event()
 
     def reload(self) -> None:
@@ -246,6 +252,7 @@ class Daemon:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(manager.failed)
             tasks.start_soon(self._prove, manager, plan)
+            tasks.start_soon(self._keep_copies, plan.settings)
             if self._directories is not None:
                 tasks.start_soon(self._directories.follow)
             while not self._plan.needs_new_manager(plan):
@@ -256,6 +263,23 @@ class Daemon:
                     manager.rescan()
                     tasks.start_soon(self._prove, manager, self._plan)
             tasks.cancel_scope.cancel()
+
+    async def _keep_copies(self, settings: Settings) -> None:
+        """Look regularly at the state directory, and keep a copy of the status for when the event loop is blocked."""
+        import anyio
+
+        from .places import why_nothing_is_kept
+
+        if settings.http is None and self._plan.socket is None:
+            return
+        while True:
+            # Without a thread or a descriptor, the next look tries again.
+            with contextlib.suppress(RuntimeError, OSError, ImportError):
+                self._state_problem = await threads.run(
+                    functools.partial(why_nothing_is_kept, settings), name="kdp-disk"
+                )
+                self._look()
+            await anyio.sleep(COPY_PAUSE)
 
     async def _prove(self, manager: Service, plan: Plan) -> None:
         """Tell of a plan once each backend has discovered, or has found out that its hardware is not there."""
@@ -305,7 +329,7 @@ class Daemon:
 
         facts = attrs.evolve(self._facts, directories=settings.directories, settings=settings.changed)
         is_shown = settings.status_page == "on"
-        pages: dict[str, Page[Any]] = status_pages(self._look, functools.partial(_document, facts), is_shown)
+        pages: dict[str, Page[Any]] = status_pages(self._look, functools.partial(self._document, facts), is_shown)
         if path is not None and (lines := recent()) is not None:
             pages["/log"] = log_page(lines.text)
         if (metrics := self._metrics(plan)) is not None:
@@ -319,7 +343,13 @@ class Daemon:
             )
         shows_all = settings.http_details == "all"
         make = functools.partial(
-            Probes, readiness=self._readiness, path=path, shows_all=shows_all, pages=pages, node=settings.node_name
+            Probes,
+            readiness=self._readiness,
+            path=path,
+            shows_all=shows_all,
+            pages=pages,
+            node=settings.node_name,
+            why_blocked=self._why_blocked,
         )
         try:
             return closing(make(settings.http))
@@ -392,7 +422,29 @@ class Daemon:
         from ..operations.facts import facts_of  # late: nobody asks at first
 
         status = self.status()
-        return status, self._judged(status), facts_of(self._manager, self._history)
+        seen = status, self._judged(status), facts_of(self._manager, self._history)
+        self._copy = time.time(), seen
+        return seen
+
+    def _why_blocked(self) -> str:
+        """Return the sentence for an event loop that does not answer. Called in another thread."""
+        from .probes import BLOCKED, SLOW_START
+
+        status = None if self._copy is None else self._copy[1][0]
+        return SLOW_START if status is None or not (status.parts or status.absent) else BLOCKED
+
+    def _document(self, facts: ProcessFacts, seen: _Seen | None) -> Mapping[str, object]:
+        """Return the status document of what was seen; None: the event loop is blocked, and the last copy counts."""
+        notes: dict[str, object] = {}
+        if seen is None:
+            notes = {"reason": self._why_blocked()}
+            if self._copy is None:
+                return document(facts, None, is_ready=False, notes=notes)
+            at, seen = self._copy
+            notes["as_of"] = moment(at)
+        status, readiness, more = seen
+        is_ready = readiness.is_ready and not notes
+        return document(facts, status, is_ready=is_ready, notes={**readiness.details, **notes}, more=more)
 
     def _judged(self, status: BaseStatus | None) -> Readiness:
         from .probes import Readiness
@@ -423,21 +475,12 @@ class Daemon:
                 **({"absent": list(status.absent)} if status.absent else {}),
                 **({} if self._rejection is None else {"configuration": self._rejection.as_json()}),
                 **({} if self._labels is None else {"labels": self._labels.as_json()}),
+                **({} if self._state_problem is None else {"state_dir": self._state_problem}),
             },
         )
 
 
 _Seen = tuple["BaseStatus | None", "Readiness", "Facts"]
-
-
-def _document(facts: ProcessFacts, seen: _Seen | None) -> Mapping[str, object]:
-    """Return the status document of what was seen; None: the event loop is blocked."""
-    from .probes import BLOCKED
-
-    if seen is None:
-        return document(facts, None, is_ready=False, notes={"reason": BLOCKED})
-    status, readiness, more = seen
-    return document(facts, status, is_ready=readiness.is_ready, notes=readiness.details, more=more)
 
 
 def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:

@@ -28,6 +28,7 @@ from ..errors import InvalidValueError, ListTooLargeError
 from ..model.devices import Device, Health
 from ..startup import shown
 from ..supervision.change_log import Transition
+from ..supervision.health import VANISHED
 from .list_buffer import ListBuffer
 
 MAX_LIST_BYTES = 4_194_304
@@ -276,7 +277,7 @@ class Inventory:
         )
 
 
-_GONE = Health.unhealthy("the device is gone")
+_GONE = Health.unhealthy(VANISHED)
 
 
 def _wire_view(device: Device) -> tuple[bool, tuple[int, ...]]:

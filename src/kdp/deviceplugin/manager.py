@@ -177,7 +177,8 @@ class PluginManager(Service):
         news = dict.fromkeys(self._unapplied, "its first devices are being offered")
         latest = ((each, each.discovery.value) for each in self._supervisors)
         return tuple(
-            (each.label, None if found.is_absent else found.problem or news.get(each)) for each, found in latest
+            (each.label, None if found.is_absent else each.hooks.in_full(found.problem) or news.get(each))
+            for each, found in latest
         )
 
     @property
@@ -194,6 +195,11 @@ class PluginManager(Service):
     def kubelet_restarts(self) -> int:
         """How often another kubelet took the place of the one before, as its socket shows."""
         return self._kubelet.restarts
+
+    @property
+    def kubelet_problem(self) -> str | None:
+        """Why the kubelet seems to hang; None: it answers, or was not asked."""
+        return self._tracker.kubelet_problem
 
     def problem_of(self, resource: str) -> str | None:
         """Return why a resource's backend is not ready; None: it is, or nobody serves the resource."""

@@ -48,7 +48,7 @@ class ManagerOptions:
         release_policy: Whether a device is offered before it is scrubbed, over every backend's own; None: as they say.
         counts: Where is counted what happens; one manager may hand it to the next.
         history: Takes what happens; None: nobody reads it.
-        follows_pods: Whether the kubelet is asked each minute which pods hold devices, also if no backend needs it.
+        follows_pods: Whether the kubelet is asked every 30 s which pods hold devices, also if no backend needs it.
         measures: Whether the backends' ``measure`` is called.
         wants_labels: Whether the backends' ``labels`` is called.
     """

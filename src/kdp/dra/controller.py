@@ -10,6 +10,7 @@ Only one controller may serve a pool at a time: a Deployment of one replica that
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, final
 
 import anyio
@@ -22,7 +23,7 @@ from ..supervision.service import Service
 from ..supervision.shared_state import SharedState, states_for
 from .driver import Status, driver_of, supervisor_of
 from .names import check_pool_name
-from .plugin import DriverStatus
+from .plugin import NOT_PUBLISHED, DriverStatus, said_of
 from .publishing.feed import Feed
 from .publishing.publisher import Publisher
 from .publishing.slices import Pool
@@ -84,18 +85,21 @@ class PoolController(Service):
         found = self._supervisor.discovery.value
         devices = found.devices or ()
         publication = self._publisher.status.value
-        trouble = self._feed.problem or publication.problem
-        is_published = publication.generation > 0
+        is_behind = publication.generation > 0 and publication.is_behind(time.monotonic())
+        is_missing = is_behind and publication.is_missing and bool(devices)
+        trouble = said_of(self._feed.problem or publication.problem, is_behind=is_behind, is_missing=is_missing)
+        is_published = publication.generation > 0 and not is_missing
         driver = DriverStatus(
             driver=self._driver,
             is_registered=False,
-            reason=None if is_published else trouble or "the devices are not published yet",
+            reason=None if is_published else trouble or NOT_PUBLISHED,
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
             faults=found.health,
             found=devices,
             publication=publication,
             problem=trouble if is_published else None,
+            is_missing=is_missing,
             serves=False,
             claims=None,
         )

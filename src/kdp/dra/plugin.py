@@ -65,6 +65,10 @@ UNREGISTERED_SECONDS = 60.0
 
 NOT_PUBLISHED = "the devices are not published yet"
 
+MISSING = "the API server has no ResourceSlice of these devices any more, so no pod can get one"
+
+BEHIND = "the API server does not have the wanted ResourceSlices yet"
+
 NOT_ASKED = "the kubelet has not asked for it yet"
 
 EVENT_PAUSE = 5.0
@@ -95,6 +99,7 @@ class DriverStatus:
         problem: Why the slices are not as they should be although there are some; None: they are, or see ``reason``.
         obstacle: Why no claim can be prepared; the devices are published as unhealthy. None: nothing is known.
         unwritable: Which directories take no file, each as ``cdi`` or ``claims``.
+        is_missing: Whether the devices were published, and no slice of them has been there for longer than a moment.
         is_absent: Whether the node has no such hardware, so that there is nothing to publish.
         serves: Whether it serves a kubelet; a pool's controller does not.
         publishes: Whether it publishes slices; a node's driver for another process's pool does not.
@@ -114,6 +119,7 @@ class DriverStatus:
     problem: str | None = None
     obstacle: str | None = None
     unwritable: tuple[str, ...] = ()
+    is_missing: bool = False
     is_absent: bool = False
     serves: bool = True
     publishes: bool = True
@@ -123,9 +129,14 @@ class DriverStatus:
     @property
     def state(self) -> str:
         """``waiting`` for the kubelet, ``registered`` with it but nothing is published yet, or ``published``."""
-        if self.publishes and self.publication.generation and (self.is_registered or not self.serves):
+        if self.publishes and self.is_published and (self.is_registered or not self.serves):
             return "published"
         return "registered" if self.is_registered else "waiting"
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the devices were published once, and not all their slices are gone."""
+        return self.publication.generation > 0 and not self.is_missing
 
     @property
     def listed(self) -> Mapping[str, Device]:
@@ -154,13 +165,21 @@ class DriverStatus:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kubelet has registered it, its devices were published once, and claims can be prepared.
+        """Whether the kubelet has registered it, its devices are published, and claims can be prepared.
 
-        Later failures of publishing do not count. A driver of which the node has no hardware is ready, too.
+        Failures to publish a change do not count, while the API server has a slice. A driver is not ready if all its
+        slices have been gone for longer than a moment. One of which the node has no hardware is ready, too.
         """
-        is_published = self.publication.generation > 0 or not self.publishes
+        is_published = self.is_published or not self.publishes
         is_served = (self.is_registered or not self.serves) and is_published and self.obstacle is None
         return is_served or self.is_absent
+
+
+def said_of(trouble: str | None, *, is_behind: bool, is_missing: bool) -> str | None:
+    """Return what is said of slices that are not as they should be; None: nothing is to be said."""
+    if is_missing:
+        return MISSING if trouble is None else f"{MISSING}: {trouble}"
+    return trouble or (BEHIND if is_behind else None)
 
 
 class DraPlugin:
@@ -259,14 +278,17 @@ class DraPlugin:
         found = self._offer.discovery.value
         devices = found.devices or ()
         publication = PublisherStatus() if self._publisher is None else self._publisher.status.value
-        trouble = self._trouble
-        is_published = self._publisher is None or publication.generation > 0
+        is_behind = publication.generation > 0 and publication.is_behind(time.monotonic())
+        is_missing = is_behind and publication.is_missing and bool(devices)
+        trouble = said_of(self._trouble, is_behind=is_behind, is_missing=is_missing)
+        is_published = self._publisher is None or (publication.generation > 0 and not is_missing)
         return DriverStatus(
             driver=self.driver,
             is_registered=self._is_registered,
             reason=self._problem or self._offer.obstacle or (None if is_published else trouble or NOT_PUBLISHED),
             obstacle=self._offer.obstacle,
             unwritable=self._unwritable,
+            is_missing=is_missing,
             is_absent=found.devices is None and found.is_absent,
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),

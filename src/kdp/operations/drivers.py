@@ -51,7 +51,7 @@ class DriversReader:
                 reading.add(series.PUBLISHED, publication.devices, label)
                 reading.add(series.SLICES, publication.slices, label)
                 reading.add(series.PUBLICATION_AGE, 0 if behind is None else now - behind, label)
-                causes["publication"] = publication.generation == 0
+                causes["publication"] = not driver.is_published
             read_causes(reading, label, causes)
         read_transitions(reading, names, service, only)
         read_measurements(reading, names, service, only)

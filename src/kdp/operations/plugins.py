@@ -58,6 +58,7 @@ class PluginsReader:
         read_transitions(reading, names, manager)
         read_measurements(reading, names, manager)
         reading.add(series.KUBELET_RESTARTS, manager.kubelet_restarts)
+        reading.add(series.KUBELET_FROZEN, manager.kubelet_problem is not None)
 
     def _read_resource(
         self, reading: Reading, names: Vocabulary, manager: PluginManager, status: ResourceStatus

@@ -145,6 +145,14 @@ KUBELET_RESTARTS = Series(
     "Restarts of the kubelet, seen at kubelet.sock.",
     modes="device-plugin",
 )
+KUBELET_FROZEN = Series(
+    "kdp_kubelet_frozen",
+    "gauge",
+    "1 if the kubelet accepts connections but answered no call twice in a row, so that it hangs or is stopped.",
+    (),
+    "max",
+    "device-plugin",
+)
 LIST_UPDATES = Series(
     "kdp_list_updates_total",
     "counter",
@@ -171,7 +179,7 @@ LIST_SENT = Series(
 DISAGREES = Series(
     "kdp_kubelet_disagrees",
     "gauge",
-    "1 if the kubelet's healthy devices are not those that kdp sent. kdp asks the kubelet each minute.",
+    "1 if the kubelet's healthy devices are not those that kdp sent. kdp asks the kubelet every 30 s.",
     ("resource_name",),
     "max",
     "device-plugin",
@@ -187,7 +195,7 @@ CONTESTED = Series(
 FOREIGN = Series(
     "kdp_foreign_devices",
     "gauge",
-    "Devices of the resource that the kubelet has of another plugin. It is asked each minute.",
+    "Devices of the resource that the kubelet has of another plugin. It is asked every 30 s.",
     ("resource_name",),
     modes="device-plugin",
 )
@@ -223,7 +231,7 @@ DISCOVERY_INTERVAL = Series(
 ALLOCATED = Series(
     "kdp_allocated_devices",
     "gauge",
-    "Devices that pods hold. The kubelet is asked each minute.",
+    "Devices that pods hold. The kubelet is asked every 30 s.",
     ("resource_name",),
     modes="device-plugin",
 )

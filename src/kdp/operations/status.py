@@ -38,9 +38,9 @@ MOST_DIFFERENT: Final = 20
 MOST_LINKS: Final = 4096
 """Links of one backend that the document lists: of 64 units that are all linked there are 2,016."""
 
-NOTES: Final = ("reason", "configuration", "absent", "labels")
-"""Why nothing is served or nothing counts as ready; the configuration that was refused; backends without hardware; the
-node's labels, if they are on."""
+NOTES: Final = ("reason", "as_of", "configuration", "absent", "labels", "state_dir")
+"""Why nothing is served or nothing counts as ready; of when the document is, if not of now; the configuration that was
+refused; backends without hardware; the node's labels, if they are on; why nothing is kept in the state directory."""
 
 
 @final
@@ -183,7 +183,7 @@ def _device(device: Device, health: DeviceHealth | None, began: float) -> Mappin
     return {
         "id": device.id,
         "health": "Healthy" if device.health.is_healthy else "Unhealthy",
-        "state": "healthy" if health is None and device.health.is_healthy else _state(health),
+        "state": _state(device, health),
         "reason": device.health.reason if health is None else health.reason,
         "since": None if health is None else moment(began + health.since),
         "numa_nodes": list(device.numa_nodes),
@@ -202,9 +202,15 @@ def _measured(backends: Sequence[BackendFacts]) -> _Measured:
     return lambda name: found.get(name) or found.get(base_id(name))
 
 
-def _state(health: DeviceHealth | None) -> str:
-    """Return the state's name; one of a device without a state has vanished from the hardware."""
-    return "gone" if health is None else health.state.value
+def _state(device: Device, health: DeviceHealth | None) -> str:
+    """Return the state's name. A device without a state of its own is healthy, has vanished, or is withheld."""
+    from ..supervision.health import VANISHED  # late: a start does not need it
+
+    if health is not None:
+        return health.state.value
+    if device.health.is_healthy:
+        return "healthy"
+    return "gone" if device.health.reason == VANISHED else "withheld"
 
 
 def moment(seconds: float) -> str:

@@ -87,6 +87,9 @@ _UP = (HealthState.HEALTHY, HealthState.SUSPECT)
 SCRUBBED: Final = "being scrubbed after its last pod"
 """How the reason of a device begins that a pod gave back, and that is not offered before it is scrubbed."""
 
+VANISHED: Final = "the device is gone"
+"""The reason of a listed device that the hardware does not have any more."""
+
 TAKEN: Final = "its share is in use"
 """How the reason of a device begins that is not offered while pods hold others of the same hardware."""
 

@@ -16,7 +16,7 @@ import logging
 import os
 import time
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
@@ -31,6 +31,7 @@ from ..errors import (
     kind_of,
     lasting,
     message_of,
+    printable,
     sentence,
 )
 from ..model.backend import OPTIONAL_HOOKS, is_overridden
@@ -79,6 +80,10 @@ class _Limit:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
 
+MOST_OF_FAILURE: Final = 300
+"""Characters of what a hook raised, as an administrator is shown it."""
+
+
 class Hooks:
     """Calls one backend's hooks.
 
@@ -99,6 +104,16 @@ class Hooks:
         """Let all threads end that can."""
         for lane in self.state.lanes.values():
             lane.end()
+
+    def in_full(self, text: str | None) -> str | None:
+        """Return a text about failed hooks with what they raised: for an administrator, never for a pod."""
+        for hook, lane in self.state.lanes.items():
+            failure = lane.last_failure
+            told = f"{hook}() of {self.label} raised {failure.partition(':')[0]};"
+            if text is not None and failure and told in text:
+                said = printable(" ".join(failure.split()), MOST_OF_FAILURE)
+                text = text.replace(told, f"{hook}() of {self.label} raised {said};")
+        return text
 
     def overridden(self, hook: str) -> bool:
         """Return whether the vendor wrote this hook."""

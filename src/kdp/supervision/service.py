@@ -184,7 +184,7 @@ class Service(AsyncContextManagerMixin, abc.ABC):
     def _problems(self) -> tuple[tuple[str, str | None], ...]:
         """What `BaseStatus.backends` says."""
         return tuple(
-            (each.label, None if each.discovery.value.is_absent else each.discovery.value.problem)
+            (each.label, None if each.discovery.value.is_absent else each.hooks.in_full(each.discovery.value.problem))
             for each in self._supervisors
         )
 

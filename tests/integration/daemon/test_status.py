@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 
 from kdp.testing import Pod, SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 Figure = Callable[[str, float, str], None]
@@ -82,8 +83,12 @@ async def test_kdp_devices_contradicted_the_living_plugin(
         assert code == 0
         assert "XID 79" in text
         program = f"{tmp_path / 'plugin.py'}:Widgets"
-        looked = await anyio.run_process([sys.executable, "-m", "kdp", "devices", program], env=_environment(tmp_path))
-        assert looked.stderr.decode().endswith("another look at the hardware; kdp status asks the plugin\n")
+        devices = [sys.executable, "-m", "kdp", "devices", program]
+        asked = await anyio.run_process(devices, env=_environment(tmp_path))
+        assert "XID 79" in asked.stdout.decode()
+        assert "the running plugin was asked" in asked.stdout.decode()
+        looked = await anyio.run_process([*devices, "--discover"], env=_environment(tmp_path))
+        assert "XID 79" not in looked.stdout.decode()
 
 
 async def test_three_looks_at_once_killed_the_plugin(
@@ -100,3 +105,85 @@ async def test_three_looks_at_once_killed_the_plugin(
         code, kib = measured.stdout.split()
         assert code == b"0"
         figure("kdp status: largest resident set", int(kib) / 1024, "MiB")
+
+
+async def test_kdp_devices_opened_the_hardware_beside_a_living_plugin(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
+) -> None:
+    """It took 46.8 MiB and loaded the vendor's class. The plugin tells what it lists, and nobody else looks."""
+    async with start(PROGRAM):
+        await kubelet.until(allocatable={RESOURCE: 2})
+        (tmp_path / "cards.py").write_text(f"open({str(tmp_path / 'loaded')!r}, 'w')\n{PROGRAM}")
+        options = ["--state-dir", str(tmp_path / "state")]
+        command = [sys.executable, "-m", "kdp", "devices", f"{tmp_path / 'cards.py'}:Widgets", *options]
+        loaded = await anyio.run_process([command[0], "-X", "importtime", *command[1:]])
+        modules = {line.rpartition("|")[2].strip() for line in loaded.stderr.decode().splitlines()}
+        assert not modules & {"grpc", "rich", "asyncio", "yaml", "anyio", "cattrs", "importlib.metadata"}
+        assert not (tmp_path / "loaded").exists()
+        measured = await anyio.run_process([sys.executable, "-c", MEMORY, *command])
+        code, kib = measured.stdout.split()
+        assert code == b"0"
+        figure("kdp devices beside a living plugin: largest resident set", int(kib) / 1024, "MiB")
+        without_target = [*command[:4], *options, "--format", "json"]
+        found = json.loads((await anyio.run_process(without_target)).stdout)
+        assert [each["id"] for each in found["resources"][RESOURCE]] == ["w0", "w1"]
+        assert found["plugins"][0]["ready"] is True
+
+
+BLOCKING = """
+from pathlib import Path
+import kdp, time
+
+HERE = Path(__file__).parent
+
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+    poll_interval = 0.05
+
+    async def discover(self):
+        while (HERE / "block").exists():
+            time.sleep(0.01)
+        return [kdp.Device(id="w0")]
+
+
+if __name__ == "__main__":
+    kdp.run(Widgets())
+"""
+
+
+async def test_a_blocked_event_loop_left_the_status_empty(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    async with start(BLOCKING):
+        await kubelet.until(allocatable={RESOURCE: 1})
+        assert (await status(tmp_path))[0] == 0
+        (tmp_path / "block").touch()
+        found: dict[str, Any] = {}
+        with anyio.fail_after(PATIENCE):
+            while found.get("as_of") is None:
+                found = json.loads((await status(tmp_path, "-o", "json"))[1])
+        assert found["ready"] is False
+        assert found["reason"].endswith("a hook of the backend blocks it")
+        assert [each["id"] for each in found["resources"][0]["listed"]] == ["w0"]
+        code, text = await status(tmp_path)
+        assert (code, f"all else is as it was at {found['as_of']}" in text) == (1, True)
+        (tmp_path / "block").unlink()
+
+
+async def test_a_state_directory_that_is_missing_was_in_the_log_only(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.sock"
+    async with start(PROGRAM, KDP_SOCKET=str(own)):
+        await kubelet.until(allocatable={RESOURCE: 2})
+        (tmp_path / "state").rename(tmp_path / "away")
+        command = [sys.executable, "-m", "kdp", "status", "--socket", str(own), "-o", "json"]
+        found: dict[str, Any] = {}
+        with anyio.fail_after(PATIENCE):
+            while not found.get("state_dir"):
+                found = json.loads((await anyio.run_process(command)).stdout)
+        assert found["ready"] is True
+        assert "there is no such directory; a restart forgets" in found["state_dir"]
+        probed = await anyio.run_process([*command[:3], "probe", "ready", "--socket", str(own)])
+        assert json.loads(probed.stdout)["state_dir"] == found["state_dir"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
@@ -9,11 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
+from kdp.concurrency.backoff import Backoff
 from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.options import ManagerOptions
 from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.tracking.polling import FIRST_PAUSE, LONGEST_PAUSE, SILENCES_BEFORE_WARNING
 from kdp.kubelet import KubeletPaths
+from kdp.kubelet.podresources import CALL_DEADLINE
 
 from .helpers import RESOURCE, Widgets, until
 
@@ -55,8 +60,26 @@ async def test_a_kubelet_that_is_frozen_is_noticed_and_its_return_too(
         process.send_signal(signal.SIGSTOP)
         await until(lambda: "kubelet" in manager.status().resources[RESOURCE].details)
         assert "hangs or is stopped" in str(manager.status().resources[RESOURCE].details["kubelet"])
+        assert manager.kubelet_problem is not None, "kdp_kubelet_frozen"
         assert manager.is_ready, "a restart of the plugin would not help"
         process.send_signal(signal.SIGCONT)
         await until(lambda: "kubelet" not in manager.status().resources[RESOURCE].details)
     assert caplog.text.count("hangs or is stopped") == 1
     assert caplog.text.count("the kubelet answers again") == 1
+
+
+class _Longest(random.Random):
+    """Draws the longest pause."""
+
+    @override
+    def uniform(self, a: float, b: float) -> float:
+        return max(a, b)
+
+
+def test_a_freeze_of_a_minute_went_unnoticed() -> None:
+    """An idle plugin noticed it after up to 71 s. It is frozen at worst right after an answer."""
+    pace = Pace()
+    pauses = Backoff(first=FIRST_PAUSE, most=LONGEST_PAUSE, rng=_Longest())
+    again = [max(pace.between, pauses.next()) for _ in range(SILENCES_BEFORE_WARNING - 1)]
+    rounds = SILENCES_BEFORE_WARNING * CALL_DEADLINE
+    assert pace.period + rounds + sum(again) < 60

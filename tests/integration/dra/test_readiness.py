@@ -14,7 +14,9 @@ import anyio.to_thread
 import pytest
 from tests.unit.dra.claims.claims_world import Widgets
 
-from kdp.dra.publishing import exclusivity
+from kdp.dra.plugin import DriverStatus
+from kdp.dra.publishing import actions, exclusivity
+from kdp.dra.publishing.actions import PublisherStatus
 from kdp_testkit.dra.objects import node
 from kdp_testkit.patience import PATIENCE
 
@@ -80,3 +82,36 @@ async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims
         server.faults.away()
         told = await probe.until(200, "was not reached")
         assert (told["state"], told["reason"]) == ("published", None), "a later problem is told, and not fatal"
+
+
+async def test_a_driver_whose_slices_were_all_gone_was_ready_and_published(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody deleted them, and the API server refused to create them again: no pod could get a device."""
+    monkeypatch.setattr(actions, "MOMENT", 0.05)
+    caplog.set_level("INFO")
+    folder: Path = tmp_path_factory.mktemp("d")
+    probe = Probe(caplog)
+    async with serving(folder, Widgets("w0"), http="127.0.0.1:0") as driver:
+        server = driver.server
+        await probe.until(200)
+        server.faults.refused(403, "quota", method="POST", path="resourceslices", times=None)
+        for item in (await server.ask("GET", SLICES))["items"]:
+            await server.ask("DELETE", f"{SLICES}/{item['metadata']['name']}")
+        told = await probe.until(503, "has no ResourceSlice of these devices any more", "quota")
+        assert told["state"] == "registered"
+        server.faults.clear()
+        told = await probe.until(200)
+        assert (told["state"], told["reason"]) == ("published", None)
+
+
+def test_a_missing_publication_counts_as_its_cause() -> None:
+    """`kdp_not_ready{cause="publication"}` stayed 0 without a slice."""
+    gone = PublisherStatus(generation=1, slices=1, stored=0, behind_since=0.0)
+    assert gone.is_missing
+    assert gone.is_behind(actions.MOMENT + 1)
+    assert not gone.is_behind(actions.MOMENT - 1), "a kubelet that starts deletes them for a moment"
+    driver = DriverStatus(
+        driver=DRIVER, is_registered=True, reason=None, devices=1, healthy=1, publication=gone, is_missing=True
+    )
+    assert (driver.is_published, driver.is_ready, driver.state) == (False, False, "registered")

@@ -52,6 +52,12 @@ class Partitions(kdp.DeviceBackend):
 """
 
 
+@pytest.fixture(autouse=True)
+def no_living_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `kdp devices` see no plugin of the machine."""
+    monkeypatch.setenv("KDP_STATE_DIR", str(tmp_path / "no-plugin"))
+
+
 @pytest.fixture
 def target(tmp_path: Path) -> str:
     (tmp_path / "widgets.py").write_text(TARGET)

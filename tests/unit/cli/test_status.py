@@ -113,3 +113,57 @@ def test_without_a_plugin_it_says_so(tmp_path: Path) -> None:
         f"no plugin has a socket in {tmp_path}; is it running, with this state directory? If it has another socket, "
         "give --socket PATH\n"
     )
+
+
+def test_what_only_the_json_had_was_missing_in_the_text(tmp_path: Path) -> None:
+    """The kubelet, a driver's claims and slices, dropped fields, withheld devices, and that events are off."""
+    slices = {
+        "generation": 3,
+        "count": 2,
+        "problem": "403 Forbidden",
+        "withheld": {"w1": "DRAPartitionableDevices"},
+        "dropped": [{"path": "spec.devices[0].taints", "gate": "DRADeviceTaints"}],
+    }
+    claims = [{"name": "default/c", "uid": "u", "devices": ["w0"], "is_prepared": False}]
+    driver = {**ANSWER["resources"][0], "state": "awaiting stream", "slices": slices, "claims": claims}
+    kubelet = {"state": "listening", "since": "2026-01-01T00:00:09+00:00", "restarts": 2}
+    answer = {**ANSWER, "kubelet": kubelet, "resources": [driver], "events": None}
+    text = answered(tmp_path / "a.sock", 200, json.dumps(answer)).stdout
+    for line in (
+        "  kubelet: listening since 2026-01-01T00:00:09+00:00, 2 restarts seen",
+        "  slices: 2 published, generation 3",
+        "  slices: 403 Forbidden",
+        "  not published: w1, because the API server has the feature gate DRAPartitionableDevices off",
+        "  dropped by the API server: spec.devices[0].taints; its feature gate DRADeviceTaints is off",
+        "  claim default/c: w0, not prepared yet",
+        "events: not kept; start the plugin with --status-page on, or set KDP_STATUS_PAGE=on",
+    ):
+        assert line in text.splitlines()
+    assert "awaiting stream (registered, the kubelet has not asked for the devices yet)" in text
+
+
+def test_only_ten_events_were_shown(tmp_path: Path) -> None:
+    event = {"at": "", "kind": "fault", "subject": "s", "devices": [], "more": 0, "count": 1}
+    events = [{**event, "text": f"number {n}"} for n in range(60)]
+    text = answered(tmp_path / "a.sock", 200, json.dumps({**ANSWER, "events": events})).stdout
+    assert sum("number " in line for line in text.splitlines()) == 50
+
+
+def test_there_was_no_short_form_of_format(tmp_path: Path) -> None:
+    result = answered(tmp_path / "a.sock", 200, json.dumps(ANSWER), "-o", "json")
+    assert json.loads(result.stdout) == ANSWER
+
+
+@pytest.mark.parametrize(("arguments", "seconds"), [(["--watch"], 2.0), (["--watch", "5"], 5.0)])
+def test_watch_needed_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], seconds: float
+) -> None:
+    pauses: list[float] = []
+
+    def pause(given: float) -> None:
+        pauses.append(given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kdp.cli.status.time.sleep", pause)
+    answered(tmp_path / "a.sock", 200, json.dumps(ANSWER), *arguments)
+    assert pauses == [seconds]

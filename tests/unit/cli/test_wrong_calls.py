@@ -33,7 +33,8 @@ WRONG = {
     },
     "devices": {
         "w.py:Widgets --config none.yaml": "configuration file none.yaml: cannot be read (No such file or directory);",
-        "": "TARGET is missing; expected kdp devices [OPTIONS] TARGET",
+        "": "TARGET is missing, and no plugin answers on this node; expected kdp devices [OPTIONS] TARGET",
+        "--discover": "TARGET is missing, which a discovery needs; expected kdp devices [OPTIONS] TARGET",
         "w.py:Widgets other": "got unexpected extra argument (other); see 'kdp devices --help'",
         "w.py:Widgets --format xml": "--format: 'xml' is not one of 'text', 'json'",
         "w.py:Widgets --set": "option '--set' requires an argument; see 'kdp devices --help'",
@@ -68,7 +69,6 @@ WRONG = {
         "--bundle none/b.tar.gz": "--bundle none/b.tar.gz: its directory does not exist; make it, or name another"
     },
     "nodes": {
-        "-o json": "there is no option -o; did you mean --format?",
         "all": "got unexpected extra argument (all); see 'kdp nodes --help'",
     },
     "node label": {
@@ -100,6 +100,12 @@ WRONG = {
     },
     "replay": {"none.jsonl -- sh": "none.jsonl cannot be read (No such file or directory); give what kdp record wrote"},
 }
+
+
+@pytest.fixture(autouse=True)
+def no_living_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `kdp devices` see no plugin of the machine."""
+    monkeypatch.setenv("KDP_STATE_DIR", str(tmp_path / "no-plugin"))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,3 +47,13 @@ def test_what_an_ordinary_user_may_not_do_with_the_kubelets_directory_is_said_fi
     expected = f"{directory}: user 1000 may not {missing} the kubelet's directory, so no kubelet will list the "
     cure = "devices; run the plugin as root, or try it with kdp simulate, which needs no root"
     assert caplog.messages == ([] if missing is None else [expected + cure])
+
+
+@pytest.mark.parametrize(("socket", "is_said"), [(..., True), (Path("/run/kdp/plugin.sock"), False), (None, False)])
+def test_the_log_said_that_no_command_can_ask_although_the_socket_is_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, socket: Any, is_said: bool
+) -> None:
+    monkeypatch.setattr(places, "why_no_file", lambda path: "No space left on device")
+    settings = Settings(state_dir=Path("/s"), socket=socket)
+    warn_of_unusable_state(settings)
+    assert ("cannot ask this process" in caplog.text) is is_said

@@ -18,6 +18,7 @@ from kdp import ConfigurationError
 from kdp.daemon import services
 from kdp.daemon.parsers import Address
 from kdp.daemon.plan import Plan, check_backends
+from kdp.daemon.probes import SLOW_START
 from kdp.daemon.serving import Daemon, serve
 from kdp.daemon.settings import Settings
 from kdp_testkit.patience import PATIENCE
@@ -123,6 +124,9 @@ class StandIn:
 
     def rescan(self) -> None:
         self.rescans += 1
+
+    def status(self) -> None:
+        """Say nothing."""
 
 
 @pytest.fixture
@@ -279,3 +283,12 @@ async def test_serve_never_tells_systemd_anything(
 def test_serve_outside_asyncio_says_what_to_do() -> None:
     with pytest.raises(ConfigurationError, match=r"kdp\.serve was awaited outside asyncio"):
         serve(Widgets()).send(None)
+
+
+async def test_a_start_that_takes_long_was_called_a_hook_that_blocks(managers: list[StandIn]) -> None:
+    """Nothing is served yet, so nobody knows what keeps the event loop."""
+    daemon = Daemon(Plan((Widgets(),), Settings()))
+    assert daemon._why_blocked() == SLOW_START
+    async with running(daemon):
+        await until(lambda: managers and managers[0].is_entered)
+        assert daemon._why_blocked() == SLOW_START

@@ -41,6 +41,7 @@ class Manager:
     """What metrics read of a `PluginManager`."""
 
     kubelet_restarts = 2
+    kubelet_problem: str | None = None
     state_problem: str | None = None
 
     def __init__(self, *resources: ResourceStatus) -> None:

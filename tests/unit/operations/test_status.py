@@ -77,6 +77,12 @@ def test_it_has_each_device_with_its_health_and_its_pod() -> None:
     assert (gone["health"], gone["state"], gone["reason"]) == ("Unhealthy", "gone", "the device is gone")
 
 
+def test_devices_that_an_obstacle_withholds_were_said_to_be_gone() -> None:
+    held = Device(id="held", health=Health.unhealthy("the CDI directory is read-only"))
+    [one] = shown(Status(resources={"example.com/w": resource(listed={"held": held})}, backends=()))["resources"]
+    assert one["listed"][0]["state"] == "withheld"
+
+
 def test_a_kubelet_that_does_not_say_who_holds_a_device_is_no_free_device() -> None:
     [one] = shown(Status(resources={"example.com/w": resource()}, backends=()))["resources"]
     assert all("held_by" not in device for device in one["listed"])

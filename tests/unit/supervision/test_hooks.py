@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import anyio.lowlevel
@@ -540,3 +540,19 @@ async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
         tasks.cancel_scope.cancel()
     gate.open()
     await supervisor.shutdown(1.0)
+
+
+async def test_what_discover_raised_was_in_no_status(make: Make) -> None:
+    """The text and the log had the class only. A pod still gets no more than that."""
+
+    def discover() -> NoReturn:
+        raise RuntimeError(f"card 7\nis \x1b[31m{'x' * 1000}")
+
+    hooks = make(discover=discover)
+    told = await failing(hooks, HookFailedError)
+    assert told == "discover() of Backend raised RuntimeError; the plugin's log has the details"
+    full = hooks.in_full(told) or ""
+    assert full.startswith("discover() of Backend raised RuntimeError: card 7 is \\x1b[31mxxx")
+    assert full.endswith("...; the plugin's log has the details")
+    assert len(full) < 500
+    assert hooks.in_full(None) is None

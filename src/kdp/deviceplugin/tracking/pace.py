@@ -24,7 +24,8 @@ class Pace:
         retry: From a release that failed to the next try; doubled after each that fails (`RETRY_MOST`, `SCRUB_MOST`).
         absent: At most between two looks for a socket that is not there; the first is a second: a kubelet may restart.
         after_connect: From the first list of a generation to the first comparison with what the kubelet believes.
-        period: Between two comparisons while all is well.
+        period: Between two comparisons while all is well. A frozen kubelet must be noticed within a minute, which
+            takes two questions in a row without an answer.
         again: Between two comparisons while something is wrong.
         follow: Between two lists while somebody looks at who holds what; None: nobody does.
         lasting: For which a difference must last before it is cured (contract section 13, scenario 73).
@@ -40,7 +41,7 @@ class Pace:
     retry: float = 5.0
     absent: float = 60.0
     after_connect: float = 5.0
-    period: float = 60.0
+    period: float = 30.0
     again: float = 10.0
     lasting: float = 30.0
     follow: float | None = None

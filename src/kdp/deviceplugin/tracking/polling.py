@@ -36,6 +36,11 @@ logger = logging.getLogger(__name__)
 FAILURES_BEFORE_WARNING = 3
 """Number of failed rounds in a row that is logged: a kubelet's restart costs one or two."""
 
+FIRST_PAUSE = 1.0
+"""Seconds after a failed round, at most; doubled after each further one, up to `LONGEST_PAUSE`."""
+
+LONGEST_PAUSE = 30.0
+"""Seconds between two rounds while they fail."""
 
 SILENCES_BEFORE_WARNING = 2
 """Number of questions in a row without an answer after which the kubelet is said to hang."""
@@ -100,7 +105,7 @@ class PodResourcesPoller:
         self._asked_early = float("-inf")
         self._made_at = self._up_since = float("-inf")
         self._absence = Backoff(first=1.0, most=pace.absent)
-        self._backoff = Backoff(first=1.0, most=30.0)
+        self._backoff = Backoff(first=FIRST_PAUSE, most=LONGEST_PAUSE)
         self._problem: str | None = None
         self._silent = 0
         self.hang: str | None = None

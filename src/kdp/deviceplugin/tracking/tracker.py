@@ -5,7 +5,7 @@ One for all resources of a process. Facts about the resources go in (`Tracker.at
 
 * **List** while something is owed: an allocation whose end is to be told (`DeviceBackend.released`, or a saved state),
   or a vanished device that is still listed. What follows is decided in `allocations`.
-* **GetAllocatableResources** five seconds after a stream has opened and every minute while it lives. What follows is
+* **GetAllocatableResources** five seconds after a stream has opened and every 30 s while it lives. What follows is
   decided in `drift`: a lasting difference makes a new generation.
 * **List** with each comparison if a backend has `DeviceBackend.released`: which pods were there before an Allocate
   tells which of them may hold its devices.

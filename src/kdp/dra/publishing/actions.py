@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, Final, final
 
 import attrs
 
 from .feature_gates import DroppedField
+
+MOMENT: Final = 5.0
+"""Seconds for which slices may differ from the wanted ones: a kubelet that starts deletes them, and they come again."""
 
 
 @final
@@ -87,6 +90,7 @@ class PublisherStatus:
         problem: Why it is not, as a sentence; None: nothing is known to be wrong.
         withheld: The ids of devices that are not published, each with the feature gate that the server lacks.
         dropped: Fields that the server left out, one of each gate.
+        stored: How many slices of the pool the server had when it was heard last; None: nobody counts them.
         behind_since: When it ceased to be current, on `time.monotonic`'s clock; None: it is. Not compared.
     """
 
@@ -97,4 +101,14 @@ class PublisherStatus:
     problem: str | None = None
     withheld: Mapping[str, str] = attrs.field(factory=dict[str, str])
     dropped: tuple[DroppedField, ...] = ()
+    stored: int | None = None
     behind_since: float | None = attrs.field(default=None, eq=False)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether a pool that was published has no slice any more."""
+        return self.generation > 0 and self.slices > 0 and self.stored == 0
+
+    def is_behind(self, now: float) -> bool:
+        """Return whether the server's slices have differed from the wanted ones for longer than a moment."""
+        return self.behind_since is not None and now - self.behind_since > MOMENT

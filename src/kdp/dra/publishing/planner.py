@@ -161,6 +161,7 @@ class Planner:
             problem=self._failures.problem or self._invalid,
             withheld=self._withheld,
             dropped=tuple(self._dropped[gate] for gate in sorted(self._dropped)),
+            stored=len(self._stored),
         )
 
     def want(

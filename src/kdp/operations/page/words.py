@@ -12,22 +12,9 @@ STATES: Final = {
     "recovering": "Unhealthy, recovering",
     "quarantined": "Unhealthy, quarantined",
     "gone": "Gone",
+    "withheld": "Unhealthy, withheld",
 }
 """By the state of a device."""
-
-RESOURCES: Final = {
-    "waiting": "Waiting",
-    "serving": "Starting to serve",
-    "registering": "Registering with the kubelet",
-    "awaiting stream": "Registered, the kubelet has not asked for the devices yet",
-    "connected": "Registered, the kubelet follows the devices",
-    "lost": "The kubelet no longer follows the devices",
-    "stopped": "Stopped",
-    "no hardware": "This node has no such hardware",
-    "registered": "Registered, the devices are not published yet",
-    "published": "Published",
-}
-"""By the state of a resource or driver."""
 
 MODES: Final = {"device-plugin": "device plugin", "dra": "DRA driver", "dra-controller": "DRA pool controller"}
 
