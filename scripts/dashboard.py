@@ -297,6 +297,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                         f"max by (instance, resource_name) (kdp_kubelet_disagrees{{{OF_RESOURCE}}})",
                         "{{instance}} {{resource_name}} disagrees",
                     ),
+                    Query(f"max by (instance) (kdp_kubelet_frozen{{{OF}}})", "{{instance}} frozen"),
                     Query(
                         f"max by (instance, resource_name) (kdp_contested{{{OF_RESOURCE}}})",
                         "{{instance}} {{resource_name}} contested",

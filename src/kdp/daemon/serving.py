@@ -451,10 +451,12 @@ class Daemon:
 
         if status is None:
             return Readiness(False, {"reason": self._waits_for or "the plugins are starting or stopping"})
-        empty = [name for name, held in status.parts.items() if not held.devices]
+        empty = [f"{name} has no devices" for name, held in status.parts.items() if not held.devices]
+        if not status.parts and not status.absent:  # the class names its resources by its devices
+            empty = ["there are no devices"]
         missing = None
         if self._plan.settings.when_no_devices == "not-ready" and (status.absent or empty):
-            missing = "; ".join((*status.absent, *(f"{name} has no devices" for name in empty)))
+            missing = "; ".join((*status.absent, *empty))
         kind = "resources" if self._plan.settings.mode == "device-plugin" else "drivers"
         return Readiness(
             status.is_ready and missing is None,

@@ -66,6 +66,13 @@ async def test_a_node_without_hardware_is_ready_unless_told_otherwise(start: Sta
         assert f"{RESOURCE} has no devices" in body["reason"]
 
 
+async def test_a_class_whose_devices_name_the_resources_was_ready_without_any(start: Start) -> None:
+    unnamed = f"{NO_DEVICE}\nresource = None\n"
+    async with start(program(unnamed), "W", "--http", "127.0.0.1:0", "--when-no-devices", "not-ready") as plugin:
+        body = await readyz(plugin, 503)
+        assert body["reason"] == "there are no devices"
+
+
 async def test_a_driver_that_is_missing_is_not_ready_in_any_case(start: Start) -> None:
     async with start(program(NO_DRIVER), "W", "--http", "127.0.0.1:0", "--when-no-devices", "ready") as plugin:
         await plugin.says("W is not ready: the driver is not loaded")
