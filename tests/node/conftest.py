@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import attrs
+import grpc.aio
 import pytest
 
 from kdp.kubelet.sockets import remove_dead
@@ -22,6 +23,10 @@ from .nodekit import MINORS, Cluster, DeviceManager, Kubelet, Minor, Missing, im
 from .nodekit.machine import Containerd
 from .nodekit.tools import BIN, program
 from .quiet import Quiet
+
+# With its last server, gRPC ends its queue and waits for what is left in it. A test that failed had left servers that
+# were not stopped, and a later one hung for ever (https://github.com/grpc/grpc/issues/22365).
+grpc.aio.init_grpc_aio()
 
 _STORIES = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
 
