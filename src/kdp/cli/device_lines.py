@@ -47,7 +47,7 @@ def _cell(device: Mapping[str, Any], key: str) -> str:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Return lines whose columns stand below each other. The library for tables takes too much memory here."""
+    """Return lines whose columns stand below each other."""
     printed = [[shown(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*printed, strict=True)]
     for row in printed:

@@ -32,8 +32,10 @@ _CODES = {
 }
 
 
-def code_of(error: KdpError) -> grpc.StatusCode:
-    """Return the status code of a call that failed with this error."""
+def code_of(error: Exception) -> grpc.StatusCode:
+    """Return the status code of a call that failed with this error; what is not kdp's is a bug of it."""
+    if not isinstance(error, KdpError):
+        return _Code.INTERNAL
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), _Code.INVALID_ARGUMENT)
 
 

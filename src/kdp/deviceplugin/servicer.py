@@ -249,12 +249,10 @@ class Servicer:
             task.uncancel()
             code = _Code.UNAVAILABLE
             return await _abort(context, code, "plugin is stopping")
-        except KdpError as error:
-            code = code_of(error)
-            return await _abort(context, code, sentence(error))
         except Exception as error:
-            logger.exception("%s: internal error in a call of the kubelet", self._resource)
-            code = _Code.INTERNAL
+            if not isinstance(error, KdpError):
+                logger.exception("%s: internal error in a call of the kubelet", self._resource)
+            code = code_of(error)
             return await _abort(context, code, sentence(error))
         finally:
             self._counts.called(method, self._resource, result_of(code), time.monotonic() - began)
@@ -292,7 +290,7 @@ class Servicer:
         try:
             return await self._allocate_container(ids)
         except Exception as error:
-            is_failure = not isinstance(error, KdpError) or result_of(code_of(error)) == "failed"
+            is_failure = result_of(code_of(error)) == "failed"
             self._post(AllocateRefused(tuple(sorted(set(ids))), sentence(error), is_failure))
             raise
 

@@ -1,6 +1,6 @@
 """The question whether the kubelet lists the same devices as the plugin.
 
-The plugin asks the pod-resources API itself, each minute. Its answer is taken, because gRPC would take 20 MiB more than
+The plugin asks the pod-resources API itself, every 30 s. Its answer is taken, because gRPC would take 20 MiB more than
 the plugin's container has for this command.
 """
 

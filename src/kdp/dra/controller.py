@@ -10,7 +10,6 @@ Only one controller may serve a pool at a time: a Deployment of one replica that
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, final
 
 import anyio
@@ -23,7 +22,7 @@ from ..supervision.service import Service
 from ..supervision.shared_state import SharedState, states_for
 from .driver import Status, driver_of, supervisor_of
 from .names import check_pool_name
-from .plugin import NOT_PUBLISHED, DriverStatus, said_of
+from .plugin import NOT_PUBLISHED, DriverStatus, judged
 from .publishing.feed import Feed
 from .publishing.publisher import Publisher
 from .publishing.slices import Pool
@@ -85,9 +84,8 @@ class PoolController(Service):
         found = self._supervisor.discovery.value
         devices = found.devices or ()
         publication = self._publisher.status.value
-        is_behind = publication.generation > 0 and publication.is_behind(time.monotonic())
-        is_missing = is_behind and publication.is_missing and bool(devices)
-        trouble = said_of(self._feed.problem or publication.problem, is_behind=is_behind, is_missing=is_missing)
+        trouble = self._feed.problem or publication.problem
+        is_missing, trouble = judged(publication, trouble, has_devices=bool(devices))
         is_published = publication.generation > 0 and not is_missing
         driver = DriverStatus(
             driver=self._driver,

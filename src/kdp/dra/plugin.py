@@ -175,11 +175,12 @@ class DriverStatus:
         return is_served or self.is_absent
 
 
-def said_of(trouble: str | None, *, is_behind: bool, is_missing: bool) -> str | None:
-    """Return what is said of slices that are not as they should be; None: nothing is to be said."""
-    if is_missing:
-        return MISSING if trouble is None else f"{MISSING}: {trouble}"
-    return trouble or (BEHIND if is_behind else None)
+def judged(publication: PublisherStatus, trouble: str | None, *, has_devices: bool) -> tuple[bool, str | None]:
+    """Return whether all slices that were published are gone, and what is said of slices that are not as wanted."""
+    is_behind = publication.generation > 0 and publication.is_behind(time.monotonic())
+    if is_behind and publication.is_missing and has_devices:
+        return True, MISSING if trouble is None else f"{MISSING}: {trouble}"
+    return False, trouble or (BEHIND if is_behind else None)
 
 
 class DraPlugin:
@@ -278,9 +279,7 @@ class DraPlugin:
         found = self._offer.discovery.value
         devices = found.devices or ()
         publication = PublisherStatus() if self._publisher is None else self._publisher.status.value
-        is_behind = publication.generation > 0 and publication.is_behind(time.monotonic())
-        is_missing = is_behind and publication.is_missing and bool(devices)
-        trouble = said_of(self._trouble, is_behind=is_behind, is_missing=is_missing)
+        is_missing, trouble = judged(publication, self._trouble, has_devices=bool(devices))
         is_published = self._publisher is None or (publication.generation > 0 and not is_missing)
         return DriverStatus(
             driver=self.driver,

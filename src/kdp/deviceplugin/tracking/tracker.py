@@ -212,11 +212,10 @@ class Tracker:
     def view(self, resource: str) -> KubeletView | None:
         """Return how the kubelet sees a resource; None: that was not compared."""
         known = self._resources.get(resource)
-        if known is None or known.drift.disagrees is None:
+        if known is None or (drift := known.drift).disagrees is None:
             return None
-        drift = known.drift
         return KubeletView(
-            known.drift.disagrees,
+            drift.disagrees,
             len(known.strangers),
             missing=drift.missing,
             phantom=drift.phantom,

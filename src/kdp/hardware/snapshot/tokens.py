@@ -113,8 +113,8 @@ RULES: Final = (
         "a token with a known beginning, or of a known form",
         re.compile(
             rb"\b(eyJ[\w-]{6,2000}\.[\w-]{6,}(?:\.[\w-]*)?"  # a JSON web token
-            rb"|(?=[\w.-]{0,200}[0-9])(?:gh[pousr]_|github_pat_|gl[a-z]{2,4}-|xox[a-z]-|sk[-_]|rk_live_|hf_|nvapi-|hv[bs]\.|npm_"
-            rb"|pypi-|dckr_[a-z]+_|AIza|ya29\.|SG\.)[\w.-]{10,}"
+            rb"|(?=[\w.-]{0,200}[0-9])(?:gh[pousr]_|github_pat_|gl[a-z]{2,4}-|xox[a-z]-|sk[-_]|rk_live_|hf_|nvapi-"
+            rb"|hv[bs]\.|npm_|pypi-|dckr_[a-z]+_|AIza|ya29\.|SG\.)[\w.-]{10,}"
             rb"|(?:AKIA|ASIA)[0-9A-Z]{16}\b"
             rb"|(?=[a-z.]{0,22}[0-9])[a-z0-9]{6}\.[a-z0-9]{16}\b)"  # a bootstrap token of Kubernetes
             rb"|://(?:hooks\.slack\.com|discord(?:app)?\.com/api/webhooks|[\w-]+\.webhook\.office\.com)/([^\s\"'<>]+)"
