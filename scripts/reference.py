@@ -446,7 +446,7 @@ MODES = {
     "kubelet": "all modes but `dra-controller`",
     "dra": "DRA",
     "driver": "DRA, but not `dra-controller`",
-    "pods": "device plugin, `--metrics pods`",
+    "pods": "all modes but `dra-controller`, `--metrics pods`",
     "file": "all modes, with `--config`",
 }
 
@@ -471,7 +471,8 @@ def metrics() -> str:
         "`kdp_<name>_<unit>_total`, with the labels `resource_name` (`driver_name` in the DRA "
         "modes) and `device`. "
         "With `--metrics pods` they have `namespace`, `pod`, and `container`, too. "
-        "Those are empty if the device is free or shared.\n\n"
+        "Those are empty if the device is free, or if several pods have it. `container` is empty if several containers "
+        "of one pod have it.\n\n"
         f"## Labels\n\n| label | values |\n|---|---|\n{labels}\n"
         "The number of series has a bound, whatever names a backend chooses. "
         "Names beyond the bound have one value together, as `other`. Characters that do not print are escaped.\n\n"
@@ -481,7 +482,7 @@ def metrics() -> str:
 
 def _labels_of(series: Series) -> str:
     """Return the labels of a series, as its row has them."""
-    both = series.modes in ("all", "kubelet", "file")
+    both = series.modes in ("all", "kubelet", "pods", "file")
     names = series.labels_in("dra" if series.modes in ("dra", "driver") else "device-plugin")
     return ", ".join(f"`{name}`{' or `driver_name`' * (both and name == 'resource_name')}" for name in names) or "none"
 

@@ -97,6 +97,7 @@ DEFAULTS: Final[dict[str, tuple[str, ...]]] = {
     "driver in the node's network": ("rdma", "--mode=dra", "--driver-name=rdma.example.com"),
     "driver with a host": ("nvidia-gpu", "--mode=dra", "--health-taint=NoExecute"),
     "driver that writes status": ("minimal", "--mode=dra", "--device-status=on", "--extended-resource"),
+    "driver whose metrics name pods": ("minimal", "--mode=dra", "--metrics=pods"),
     "driver of a pool": ("minimal", "--mode=dra", "--pool=fabric"),
     "controller": ("minimal", "--mode=dra-controller", "--pool=fabric", "--pool-nodes=a=b"),
 }

@@ -122,6 +122,25 @@ async def test_pods_open_devices_by_claim_and_by_number(
         assert not re.search("WARNING|ERROR|CRITICAL", log), log
 
 
+async def test_metrics_name_the_pod_of_a_claims_device(
+    namespace: Namespace, generic_image: Path, written: list[Object]
+) -> None:
+    """They named none: a claim has no container, but the kubelet's pod-resources API has both."""
+    documents = rendered(namespace, "minimal", "--set=count=3", "--mode=dra", "--metrics=pods")
+    async with deployed(namespace, generic_image, impatient(documents)) as plugin:
+        await plugin.until_ready()
+        await until_published(plugin)
+        await use(plugin, "user")
+        of = f'namespace="{namespace.name}",pod="user",driver_name="{DRIVER}"'
+        wanted = re.compile(rf'^kdp_device_allocation{{container="main",device="[^"]+",{of}}} 1', re.MULTILINE)
+        scrape = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8080/metrics').read().decode())"
+
+        async def is_named() -> bool:
+            return wanted.search(await plugin.exec("python", "-c", scrape)) is not None
+
+        await plugin.cluster.until(is_named, "the metrics name the pod", every=0.5)
+
+
 async def test_an_update_overlaps_and_no_pod_fails(
     namespace: Namespace, generic_image: Path, written: list[Object]
 ) -> None:

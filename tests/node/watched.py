@@ -246,8 +246,11 @@ async def stale(scene: Scene) -> None:
 
 
 async def lost(scene: Scene) -> None:
-    """Stop the kubelet."""
+    """Let the kubelet answer nothing, and then stop it."""
     await scene.shows("kdp_registered", "== 1")
+    scene.kubelet.faults.pod_resources_slow(PATIENCE, times=None)
+    await scene.shows("kdp_kubelet_frozen", "== 1")
+    await scene.raises("KdpKubeletFrozen")
     await scene.kubelet.stop()
     await scene.shows("kdp_registered", "== 0")
     await scene.shows("kdp_not_ready", "== 1", 'cause="kubelet"')

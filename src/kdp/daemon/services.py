@@ -224,6 +224,7 @@ def _driver_or_controller(
         cdi=settings.cdi_dir,
         device_status=settings.device_status == "on",
         device_metadata=settings.device_metadata == "on",
+        follows_pods=settings.metrics == "pods",
     )
     return DraDriver(plan.served(), options, states=plan.states)
 

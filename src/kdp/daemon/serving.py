@@ -376,10 +376,9 @@ class Daemon:
                 raise
             logger.error("going on without metrics: %s", error)
             return None
-        if plan.settings.metrics == "pods" and plan.settings.mode != "device-plugin":
+        if plan.settings.metrics == "pods" and plan.settings.mode == "dra-controller":
             logger.warning(
-                "--metrics pods: claims have no pods in DRA, so no series names a pod; "
-                "kubectl get resourceclaims -A says who has which device"
+                "--metrics pods: a controller sees no pods, so no series names one; give it to the nodes' drivers"
             )
         self._directories = Directories(written_places(plan.settings))
         return Metrics(
@@ -412,7 +411,7 @@ class Daemon:
         from ..operations.drivers import DriversReader
 
         self._counts = self._counts or CallCounts()
-        return DriversReader(self._counts)
+        return DriversReader(self._counts, names_pods=settings.metrics == "pods")
 
     def _readiness(self) -> Readiness:
         return self._judged(self.status())

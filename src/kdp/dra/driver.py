@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -22,8 +22,10 @@ from .plugin import DraPlugin, DriverStatus
 
 if TYPE_CHECKING:
     from ..hardware import Host
+    from ..kubelet.podresources import Holder
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
+    from .holders import ClaimHolders
     from .options import BaseOptions, DriverOptions
 
 
@@ -76,6 +78,11 @@ class DraDriver(Service):
             )
         host = agreed(backends, options.host)
         self._api = options.api
+        self._holders: ClaimHolders | None = None
+        if options.follows_pods:
+            from .holders import ClaimHolders  # late: few drivers pay for it
+
+            self._holders = ClaimHolders(options.paths.pod_resources_socket, options.pool or options.node)
         self._plugins: dict[str, DraPlugin] = {}
         for backend, state in zip(backends, states_for(backends, states), strict=True):
             driver = driver_of(backend, options.name)
@@ -100,8 +107,14 @@ class DraDriver(Service):
         """Requests to the API server; see `kdp.cluster.api.ClusterApi`."""
         return self._api.requests
 
+    def holders(self, driver: str, ids: Iterable[str]) -> Sequence[tuple[str, Holder]] | None:
+        """Return which containers have these devices of a driver; None: that is not known (`ClaimHolders.of`)."""
+        return None if self._holders is None else self._holders.of(driver, ids)
+
     @override
     def _begin(self) -> None:
+        if self._holders is not None:
+            self._tasks.start_soon(self._holders.run)
         for plugin in self._plugins.values():
             self._tasks.start_soon(plugin.run)
 

@@ -86,6 +86,7 @@ class DriverOptions(BaseOptions):
         release_policy: Whether a device is offered while ``released`` fails for the claim that had it, over every
             backend's own; None: as they say.
         boot_id: Which boot of the node this is; None: as the kernel says.
+        follows_pods: Whether the kubelet is asked every 30 s which containers have devices (`kdp.dra.holders`).
         claim_grace: Seconds that a claim must be gone from the API before it is undone although the kubelet did not
             ask.
     """
@@ -101,6 +102,7 @@ class DriverOptions(BaseOptions):
     device_metadata: bool = False
     release_policy: str | None = None
     boot_id: str | None = None
+    follows_pods: bool = False
     claim_grace: float = COLLECT_GRACE
 
 

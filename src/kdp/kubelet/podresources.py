@@ -104,6 +104,19 @@ class PodResourcesCalls:
                                 numa_nodes[key] = (*numa_nodes.get(key, ()), node.ID)
         return Report(frozenset((pod.namespace, pod.name) for pod in reply.pod_resources), holders, numa_nodes)
 
+    async def claimed(self) -> Mapping[tuple[str, str, str], tuple[Holder, ...]]:
+        """Return the containers that have devices of claims, by the device's driver, pool and name."""
+        reply = await self._call("List", b"", pb.ListPodResourcesResponse.FromString)
+        found: dict[tuple[str, str, str], dict[Holder, None]] = {}
+        for pod in reply.pod_resources:
+            for container in pod.containers:
+                holder = Holder(pod.namespace, pod.name, container.name)
+                for claim in container.dynamic_resources:
+                    for device in claim.claim_resources:
+                        key = device.driver_name, device.pool_name, device.device_name
+                        found.setdefault(key, {})[holder] = None
+        return {key: tuple(holders) for key, holders in found.items()}
+
     async def allocatable(self) -> Mapping[str, frozenset[str]]:
         """Return the ids that the kubelet takes for healthy, held or not, by resource."""
         reply = await self._call("GetAllocatableResources", b"", pb.AllocatableResourcesResponse.FromString)

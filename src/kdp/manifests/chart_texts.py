@@ -85,29 +85,12 @@ mountPropagation: HostToContainer
 {{- end }}
 """
 
-PLUGIN_FOLDERS: Final = """\
-{{- if eq (include "kdp.setting" (list . "registration")) "watcher" }}
-- name: registry
-  {{- $registry := printf "%s/plugins_registry" $root }}
-  path: {{ include "kdp.setting" (list . "plugins-registry-dir") | default $registry | quote }}
-  writable: true
-{{- else }}
-- name: device-plugins
-  path: {{ include "kdp.setting" (list . "device-plugin-dir") | default "/var/lib/kubelet/device-plugins" | quote }}
-  writable: true
-{{- end }}
+_POD_RESOURCES: Final = """\
 - name: pod-resources
   path: {{ include "kdp.setting" (list . "pod-resources-dir") | default (printf "%s/pod-resources" $root) | quote }}
-{{- with include "kdp.setting" (list . "pods-api-dir") }}
-- name: pods-api
-  path: {{ . | quote }}
-{{- end }}
-{{- if not (has (include "kdp.setting" (list . "cdi")) (list "" "off")) }}
-- name: cdi
-  path: {{ include "kdp.setting" (list . "cdi-dir") | default "/var/run/cdi" | quote }}
-  writable: true
-  made: true
-{{- end }}
+"""
+
+_LABELS_AND_STATE: Final = """\
 {{- if eq (include "kdp.setting" (list . "labels")) "nfd" }}
 - name: labels
   path: {{ include "kdp.setting" (list . "labels-dir") | default "@labels@" | quote }}
@@ -123,7 +106,37 @@ PLUGIN_FOLDERS: Final = """\
 {{- end }}
 {{- end }}"""
 
-DRIVER_FOLDERS: Final = """\
+PLUGIN_FOLDERS: Final = (
+    """\
+{{- if eq (include "kdp.setting" (list . "registration")) "watcher" }}
+- name: registry
+  {{- $registry := printf "%s/plugins_registry" $root }}
+  path: {{ include "kdp.setting" (list . "plugins-registry-dir") | default $registry | quote }}
+  writable: true
+{{- else }}
+- name: device-plugins
+  path: {{ include "kdp.setting" (list . "device-plugin-dir") | default "/var/lib/kubelet/device-plugins" | quote }}
+  writable: true
+{{- end }}
+"""
+    + _POD_RESOURCES
+    + """\
+{{- with include "kdp.setting" (list . "pods-api-dir") }}
+- name: pods-api
+  path: {{ . | quote }}
+{{- end }}
+{{- if not (has (include "kdp.setting" (list . "cdi")) (list "" "off")) }}
+- name: cdi
+  path: {{ include "kdp.setting" (list . "cdi-dir") | default "/var/run/cdi" | quote }}
+  writable: true
+  made: true
+{{- end }}
+"""
+    + _LABELS_AND_STATE
+)
+
+DRIVER_FOLDERS: Final = (
+    """\
 - name: registry
   {{- $registry := printf "%s/plugins_registry" $root }}
   path: {{ include "kdp.setting" (list . "plugins-registry-dir") | default $registry | quote }}
@@ -136,20 +149,14 @@ DRIVER_FOLDERS: Final = """\
   path: {{ include "kdp.setting" (list . "cdi-dir") | default "/var/run/cdi" | quote }}
   writable: true
   made: true
-{{- if eq (include "kdp.setting" (list . "labels")) "nfd" }}
-- name: labels
-  path: {{ include "kdp.setting" (list . "labels-dir") | default "@labels@" | quote }}
-  writable: true
-  made: true
+{{- if eq (include "kdp.setting" (list . "metrics")) "pods" }}
+"""
+    + _POD_RESOURCES
+    + """\
 {{- end }}
-{{- with include "kdp.setting" (list . "state-dir") | default "/var/lib/kdp" }}
-{{- if ne . "none" }}
-- name: state
-  path: {{ . | quote }}
-  writable: true
-  made: true
-{{- end }}
-{{- end }}"""
+"""
+    + _LABELS_AND_STATE
+)
 
 PROBES: Final = """\
 {{- with include "kdp.http" . }}

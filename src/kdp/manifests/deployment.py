@@ -250,7 +250,7 @@ def _own(settings: Settings, *, keeps_evictions: bool) -> Iterable[Folder]:
         yield _same("registry", paths.plugins_registry_dir, "its sockets, which the kubelet finds here", writable=True)
     else:
         yield _same("device-plugins", paths.device_plugin_dir, "its sockets, and the kubelet's", writable=True)
-    yield _same("pod-resources", paths.pod_resources_dir, "ask the kubelet which pod holds which device")
+    yield _pod_resources(settings)
     if settings.pods_api_dir is not None:
         yield _same("pods-api", paths.pods_api_dir, "learn from the kubelet when a pod is gone")
     if settings.cdi != "off":
@@ -280,10 +280,17 @@ def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:
     yield _same(
         "cdi", settings.cdi_dir, "the files that describe claims to the container runtime", writable=True, made=True
     )
+    if settings.metrics == "pods":
+        yield _pod_resources(settings)
     yield from _labels(settings)
     if settings.state_dir is not None:
         why = "the lock that keeps a device plugin of the same devices away"
         yield _same("state", settings.state_dir, why, writable=True, made=True)
+
+
+def _pod_resources(settings: Settings) -> Folder:
+    directory = settings.paths.pod_resources_dir
+    return _same("pod-resources", directory, "ask the kubelet which pod holds which device")
 
 
 def _labels(settings: Settings) -> Iterable[Folder]:

@@ -30,7 +30,7 @@ MOST_OF_NAME: Final = 253
 """Characters of a name; those of Kubernetes and of kdp's devices are not longer."""
 
 NOBODY: Final = ("", "", "")
-"""The container, namespace, and pod of a device that is free, or shared by several."""
+"""The container, namespace, and pod of a device that is free, or shared by several pods."""
 
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -46,12 +46,12 @@ class Held:
 
     Attributes:
         resource: The resource's label.
-        holders: Who holds each, by id.
+        holders: Each device's id with a container that has it.
         device_of: Returns the id of a replica's device, and any other id as it is.
     """
 
     resource: str
-    holders: Mapping[str, Holder]
+    holders: Iterable[tuple[str, Holder]]
     device_of: Callable[[str], str]
 
 
@@ -100,12 +100,15 @@ def _add_holders(found: dict[str, float], held: Iterable[Held], pods: dict[str, 
     """Add the pods of devices, and say in ``pods`` whose each device is."""
     for each in held:
         resource = _shown(each.resource)
-        for device_id, holder in each.holders.items():
+        for device_id, holder in each.holders:
             if len(found) >= MOST_DEVICES:
                 return
             device = each.device_of(device_id)
             pod = (_shown(holder.container), _shown(holder.namespace), _shown(holder.pod))
-            pods[device] = pod if pods.get(device, pod) == pod else NOBODY
+            known = pods.get(device, pod)
+            if known != pod:
+                known = ("", *pod[1:]) if known[1:] == pod[1:] else NOBODY
+            pods[device] = known
             found[write(_shown(device), resource, pod)] = 1.0
 
 

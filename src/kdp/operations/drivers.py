@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, final
 
+from ..dra.driver import DraDriver
 from . import series
+from .devices import Held
 from .measurements import read_measurements
 from .reading import expect_operations, read_causes, read_operations, read_part, read_transitions
 
 if TYPE_CHECKING:
     from ..dra.controller import PoolController
-    from ..dra.driver import DraDriver
     from ..kubelet.calls import CallCounts
     from .reading import Reading, Vocabulary
 
@@ -22,16 +23,19 @@ class DriversReader:
 
     Args:
         counts: The kubelet's calls, over all reloads.
+        names_pods: Whether each device that a container has is exported with its pod.
     """
 
-    def __init__(self, counts: CallCounts) -> None:
+    def __init__(self, counts: CallCounts, *, names_pods: bool = False) -> None:
         self._counts = counts
+        self._names_pods = names_pods
 
     def read(self, reading: Reading, names: Vocabulary, service: DraDriver | PoolController | None) -> None:
         """Add what there is to say now."""
         read_operations(reading, names, self._counts)
         if service is None:
             return
+        reading.names_pods = self._names_pods
         now, status = time.monotonic(), service.status()
         has_problem = any(problem is not None for _, problem in status.backends)
         only = next(iter(status.drivers)) if len(status.drivers) == 1 else None
@@ -45,6 +49,8 @@ class DriversReader:
                 expect_operations(reading, label, ("NodePrepareResources", "NodeUnprepareResources"))
                 reading.add(series.CLAIMS_PREPARED, len(driver.claims or ()), label)
                 causes["registration"] = not driver.is_registered
+                if isinstance(service, DraDriver) and (held := service.holders(name, driver.listed)) is not None:
+                    reading.held.append(Held(label, held, str))
             if driver.publishes:
                 publication = driver.publication
                 behind = publication.behind_since

@@ -54,7 +54,7 @@ class PluginsReader:
             if holders is None:
                 continue
             reading.add(series.ALLOCATED, len(holders), label)
-            reading.held.append(Held(label, holders, functools.partial(manager.device_of, name)))
+            reading.held.append(Held(label, holders.items(), functools.partial(manager.device_of, name)))
         read_transitions(reading, names, manager)
         read_measurements(reading, names, manager)
         reading.add(series.KUBELET_RESTARTS, manager.kubelet_restarts)

@@ -16,8 +16,9 @@ from kdp.concurrency.backoff import Backoff
 from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.options import ManagerOptions
 from kdp.deviceplugin.tracking.pace import Pace
-from kdp.deviceplugin.tracking.polling import FIRST_PAUSE, LONGEST_PAUSE, SILENCES_BEFORE_WARNING
+from kdp.deviceplugin.tracking.polling import FIRST_PAUSE, LONGEST_PAUSE
 from kdp.kubelet import KubeletPaths
+from kdp.kubelet.hang import SILENCES_BEFORE_WARNING
 from kdp.kubelet.podresources import CALL_DEADLINE
 
 from .helpers import RESOURCE, Widgets, until

@@ -21,6 +21,7 @@ from ...concurrency.backoff import Backoff
 from ...concurrency.modules import load
 from ...concurrency.observable import Observable
 from ...errors import PodResourcesError, sentence
+from ...kubelet.hang import HangWatch
 from ...startup import shown
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ FIRST_PAUSE = 1.0
 
 LONGEST_PAUSE = 30.0
 """Seconds between two rounds while they fail."""
-
-SILENCES_BEFORE_WARNING = 2
-"""Number of questions in a row without an answer after which the kubelet is said to hang."""
 
 
 @final
@@ -91,7 +89,7 @@ class PodResourcesPoller:
         not_before: When the next round may be, on `time.monotonic`'s clock.
         pod_changed_at: When a pod changed first since the last round; None: none did, or the kubelet does not say.
         pod_changes: Changes with ``pod_changed_at``.
-        hang: Why the kubelet seems to hang; None: it answers, or was not asked.
+        hang: Whether the kubelet seems to hang.
     """
 
     def __init__(self, paths: KubeletPaths, pace: Pace) -> None:
@@ -107,8 +105,7 @@ class PodResourcesPoller:
         self._absence = Backoff(first=1.0, most=pace.absent)
         self._backoff = Backoff(first=FIRST_PAUSE, most=LONGEST_PAUSE)
         self._problem: str | None = None
-        self._silent = 0
-        self.hang: str | None = None
+        self.hang = HangWatch()
 
     @functools.cached_property
     def _client(self) -> PodResources:
@@ -181,11 +178,11 @@ class PodResourcesPoller:
         except PodResourcesError as error:
             after = self._backoff.next()
             silence = _is_silent(error)
-            self._note_silence(silence)
+            self.hang.note(is_silent=silence)
             is_lasting = self._backoff.failures >= FAILURES_BEFORE_WARNING
             failed = self._failed(sentence(error), after=after, is_worth_logging=is_lasting)
             return attrs.evolve(failed, is_silent=silence)
-        self._note_silence(False)
+        self.hang.note(is_silent=False)
         self._absence.reset()
         self._backoff.reset()
         if self._problem is not None:
@@ -199,18 +196,6 @@ class PodResourcesPoller:
             synced = was_synced and self._is_synced
             is_complete = same and (settled or here or synced)
         return Answer(asked_at=now, report=report, is_complete=is_complete, allocatable=allocatable)
-
-    def _note_silence(self, is_silent: bool) -> None:
-        """Say that the kubelet hangs after two questions in vain; one may have met a lock that is held for long."""
-        self._silent = self._silent + 1 if is_silent else 0
-        if self._silent == SILENCES_BEFORE_WARNING:
-            self.hang = (
-                "the kubelet accepts connections but answers no call: it hangs or is stopped; look at its process"
-            )
-            logger.warning("%s", self.hang)
-        elif not is_silent and self.hang is not None:
-            self.hang = None
-            logger.info("the kubelet answers again")
 
     def _age(self, made_at: float) -> float:
         """Return for how many seconds a kubelet has been up. Somebody may set the wall clock, so it is asked once."""

@@ -202,7 +202,7 @@ class Tracker:
     @property
     def kubelet_problem(self) -> str | None:
         """Why the kubelet seems to hang; None: it answers."""
-        return self._poller.hang
+        return self._poller.hang.problem
 
     def strangers(self, resource: str) -> str | None:
         """Return by which ids another plugin of the resource is known; None: by none."""
