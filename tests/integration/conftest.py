@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+import grpc.aio
 import pytest
 
 from kdp.testing import DEFAULT_PROFILE, PROFILES
+
+# For the reason in tests/node/conftest.py: `make floors` hung for ever behind a test that had failed.
+grpc.aio.init_grpc_aio()
 
 _HERE: Final = Path(__file__).parent
 _OLDER: Final = {*PROFILES} - {DEFAULT_PROFILE}

@@ -229,8 +229,10 @@ class AllocationStore:
                 continue
             is_dead = locks.lock(descriptor)
             if not is_dead or not locks.is_at(descriptor, path):
-                self.has_neighbours = self.has_neighbours or not is_dead
-                locks.close(descriptor)  # its process lives, or another one was quicker
+                # Its process lives. One that has just replaced its file has let go of what was opened here; only a file
+                # that another process took over first is gone.
+                self.has_neighbours = self.has_neighbours or not is_dead or os.path.lexists(path)
+                locks.close(descriptor)
                 continue
             try:
                 saved = self._read(reading.read_open(descriptor))

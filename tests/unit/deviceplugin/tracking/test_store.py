@@ -15,6 +15,7 @@ import pytest
 
 from kdp.deviceplugin.tracking.store import AllocationStore, Saved
 from kdp.errors import InvalidValueError
+from kdp.storage import locks
 from kdp.supervision.given import Given
 from kdp.supervision.hooks import check_state
 from kdp_testkit.patience import PATIENCE
@@ -84,6 +85,28 @@ async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
     assert await second.save([])
     assert files(tmp_path / "state") == []
     for each in (second, third):
+        each.close()
+
+
+async def test_a_process_that_saved_in_that_moment_was_taken_for_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an update, a pod was started on what a pod of the old process had left, and nobody cleaned up after that."""
+    old, new = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
+    assert await old.save([ONE])
+    lock, saved = locks.lock, list[AllocationStore]()
+
+    def save_first(descriptor: int) -> bool:
+        if not saved:
+            saved.append(old)
+            old._replace([ONE, TWO])  # pyright: ignore[reportPrivateUsage]
+        return lock(descriptor)
+
+    monkeypatch.setattr(locks, "lock", save_first)
+    assert await new.adopt() == []
+    assert new.has_neighbours
+    assert await new.neighbours() == [ONE, TWO]
+    for each in (old, new):
         each.close()
 
 
