@@ -110,7 +110,7 @@ async def test_a_device_is_named_with_each_container_that_has_it(
 ) -> None:
     """``--metrics pods`` named none with DRA."""
     folder: Path = tmp_path_factory.mktemp("d")
-    own, long_id = folder / "own.sock", "GPU-" + "a" * 80
+    own, long_id = folder / "own.sock", "GPU-" + "a" * 56
     claimed = [
         pb.DynamicResource(
             claim_name="c",
