@@ -164,11 +164,13 @@ class AllocationStore:
         if self._is_closed:
             return []
         try:
-            found, paths = value_of(await self._worker.submit(self._adopt))
+            found, paths, has_neighbours = value_of(await self._worker.submit(self._adopt))
         except RuntimeError as error:
             self._warn(f"{self._directory} is not read: {error}")
             self.has_neighbours = True  # for all that is known
             return []
+        # Not before: others who wait for a process would see none while what it left is not taken over yet.
+        self.has_neighbours = has_neighbours
         self._read_from |= paths
         return found
 
@@ -213,11 +215,11 @@ class AllocationStore:
         self._worker.end()
         return released
 
-    def _adopt(self) -> tuple[list[Saved], set[Path]]:
+    def _adopt(self) -> tuple[list[Saved], set[Path], bool]:
         files.remove_drafts(self._directory, f"{self._stem}.")
         found: dict[str, Saved] = {}
         paths: set[Path] = set()
-        self.has_neighbours = False
+        has_neighbours = False
         for path in self._others():
             try:
                 descriptor = reading.open_file(path, follow=False)
@@ -231,7 +233,7 @@ class AllocationStore:
             if not is_dead or not locks.is_at(descriptor, path):
                 # Its process lives. One that has just replaced its file has let go of what was opened here; only a file
                 # that another process took over first is gone.
-                self.has_neighbours = self.has_neighbours or not is_dead or os.path.lexists(path)
+                has_neighbours = has_neighbours or not is_dead or os.path.lexists(path)
                 locks.close(descriptor)
                 continue
             try:
@@ -249,7 +251,7 @@ class AllocationStore:
             self._dead.append((path, descriptor))
             paths.add(path)
             found.update({each.uid: each for each in saved})
-        return list(found.values()), paths
+        return list(found.values()), paths, has_neighbours
 
     def _neighbours(self) -> list[Saved]:
         found: list[Saved] = []

@@ -110,6 +110,34 @@ async def test_a_process_that_saved_in_that_moment_was_taken_for_ended(
         each.close()
 
 
+async def test_a_second_container_that_waited_for_a_process_saw_none_while_the_first_looked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was started on what a pod of the other process had left: in the midst of a look there was no neighbour."""
+    old, new = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
+    assert await old.save([ONE])
+    assert await new.adopt() == []
+    old.close()
+    await eventually_free(tmp_path / files(tmp_path)[0])
+    adopt, seen = new._adopt, list[bool]()  # pyright: ignore[reportPrivateUsage]
+    lock = locks.lock
+
+    def observed() -> object:
+        found = adopt()
+        seen.append(new.has_neighbours)
+        return found
+
+    def locked(descriptor: int) -> bool:
+        seen.append(new.has_neighbours)
+        return lock(descriptor)
+
+    monkeypatch.setattr(locks, "lock", locked)
+    monkeypatch.setattr(new, "_adopt", observed)
+    assert await new.adopt() == [ONE]
+    assert (seen, new.has_neighbours) == ([True, True], False)
+    new.close()
+
+
 async def test_a_save_amid_an_adoption_lost_what_a_dead_process_gave(tmp_path: Path) -> None:
     """Its file was removed before anybody had taken it over: a process that was killed in that moment lost it."""
     dead, living = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
