@@ -20,7 +20,7 @@ import click
 from . import asking
 from .device_lines import device_lines
 from .failures import Failure, Refusal
-from .living import SOCKET_HELP, answered_sockets, several
+from .living import SOCKET_HELP, answered_sockets, denied_places, several
 from .options import backend_options, format_option, refusing, setting_options
 from .streams import document, shown
 
@@ -71,7 +71,8 @@ def command(
     \b
     Exit codes:
       0  shown, be it no device
-      1  the discovery failed, or the running plugin serves nothing yet
+      1  the discovery failed, the running plugin serves nothing yet, or this
+         user may not ask it
       2  the target, a parameter or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
     out = document()
@@ -79,7 +80,8 @@ def command(
     is_other = any(flags[name] is not None for name in _OTHER_DISCOVERY) or bool(os.environ.get("KDP_SNAPSHOT"))
     living: tuple[_Living, ...] = ()
     if not (discovers or assignments or is_config_asked or is_other):
-        found = answered_sockets(socket=socket, state_dir=state_dir, kubelet_root=flags["kubelet_root"])
+        places = {"socket": socket, "state_dir": state_dir, "kubelet_root": flags["kubelet_root"]}
+        found = answered_sockets(**places)
         living = tuple(map(_Living.of, found))
         if target is None and len(living) > 1:
             raise Refusal(several(found))
@@ -88,6 +90,11 @@ def command(
         if meant:
             _show(out, meant, format)
             return
+        if denied := denied_places(**places):
+            raise Failure(
+                f"a plugin may run that this user may not ask: {', '.join(map(str, denied))}: Permission denied; run "
+                "this as root, or as the plugin's user; kdp devices TARGET --discover opens the hardware itself"
+            )
     if target is None:
         why = "which a discovery needs" if discovers else "and no plugin answers on this node"
         raise Refusal(f"TARGET is missing, {why}; expected kdp devices [OPTIONS] TARGET")

@@ -5,6 +5,8 @@ The commands load neither gRPC nor a vendor's class. They run in the plugin's co
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +19,7 @@ from ..daemon.setting import Given
 from ..daemon.settings import SETTINGS
 from ..daemon.sources import from_environment, resolve_some
 from ..errors import ConfigurationError
-from ..kubelet.sockets import is_answered
+from ..kubelet.sockets import connect, is_answered
 from .options import refusing
 from .streams import shown
 
@@ -64,7 +66,7 @@ def socket_of(ctx: click.Context, **flags: str | None) -> Path:
 
 
 def answered_sockets(**flags: str | None) -> list[Path]:
-    """Return the sockets at which plugins of this node answer, in the places where `socket_of` looks.
+    """Return the sockets at which plugins of this node answer, in the places where `socket_of` looks; a named one, too.
 
     Args:
         **flags: Any of the settings ``socket``, ``state_dir``, and ``kubelet_root``.
@@ -75,12 +77,41 @@ def answered_sockets(**flags: str | None) -> list[Path]:
     with refusing():
         settings = _settings(flags)
     if isinstance(settings.socket, Path):
-        found = [settings.socket]
-    elif settings.socket is None or settings.state_dir is None:
-        found = []
-    else:
-        found = found_sockets(settings.state_dir, settings.kubelet_root)
-    return [each for each in found if is_answered(each)]
+        return [settings.socket]
+    if settings.socket is None or settings.state_dir is None:
+        return []
+    return [each for each in found_sockets(settings.state_dir, settings.kubelet_root) if is_answered(each)]
+
+
+def denied_places(**flags: str | None) -> list[Path]:
+    """Return the state directory or the sockets in it, where a plugin may be that this user has no right to ask.
+
+    Args:
+        **flags: Those of `answered_sockets`.
+
+    Raises:
+        Refusal: An option is wrong.
+    """
+    with refusing():
+        settings = _settings(flags)
+    if settings.socket is None or isinstance(settings.socket, Path) or settings.state_dir is None:
+        return []
+    places = [settings.state_dir, *found_sockets(settings.state_dir, settings.kubelet_root)]
+    return list(filter(_is_denied, places))
+
+
+def _is_denied(place: Path) -> bool:
+    """Return whether this user may not list a directory, or not connect to a socket."""
+    try:
+        os.listdir(place)
+    except PermissionError:
+        return True
+    except NotADirectoryError:
+        with contextlib.suppress(OSError):
+            return connect(place) == errno.EACCES
+    except OSError:
+        pass
+    return False
 
 
 def several(found: Sequence[Path]) -> str:

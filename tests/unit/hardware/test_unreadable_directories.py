@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from tests.nobody import as_nobody
 from typing_extensions import override
 
 import kdp
 from kdp.hardware import Host
 from kdp.hardware.capture import siblings
 from kdp.supervision.discover import discover_once
-
-
-@contextlib.contextmanager
-def as_nobody() -> Iterator[None]:
-    """Go on without root's right to read everything."""
-    is_root = os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
 
 
 @pytest.fixture
