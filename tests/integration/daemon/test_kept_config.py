@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,14 +13,20 @@ import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
 
 import anyio
 import pytest
 from anyio import to_thread
 
+from kdp.kubelet import KubeletPaths
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.dra import objects
+from kdp_testkit.dra.kubelet import SimulatedDraKubelet
+from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.patience import PATIENCE
 
+from ..dra.test_publisher import SLICES, kubeconfig
 from .test_labels import until
 from .test_process import RESOURCE, Start, program
 
@@ -47,8 +54,12 @@ async def readyz(plugin: Any) -> tuple[int, Any]:
     found = re.findall(r"http://\S+/readyz", plugin.log)[-1]
 
     def ask() -> tuple[int, Any]:
-        with urllib.request.urlopen(found, timeout=PATIENCE) as answer:  # noqa: S310
-            return answer.status, json.load(answer)
+        try:
+            with urllib.request.urlopen(found, timeout=PATIENCE) as answer:  # noqa: S310
+                return answer.status, json.load(answer)
+        except HTTPError as answer:
+            with answer:
+                return answer.code, json.load(answer)
 
     return await to_thread.run_sync(ask)
 
@@ -155,6 +166,63 @@ async def test_an_edit_that_only_serving_refuses_ended_the_plugin(
         plugin.process.send_signal(signal.SIGHUP)
         await kubelet.until(allocatable={RESOURCE: 2})
         await plugin.stop()
+
+
+async def test_an_edit_that_only_serving_refuses_leaves_a_drivers_devices_published(
+    start: Start, config: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A pod's start must not depend on an edit, and neither must a restart of the driver."""
+    root = tmp_path_factory.mktemp("d")  # short: a socket's whole path has 107 bytes
+    async with SimulatedApiServer() as server, SimulatedDraKubelet(server.ask, root) as dra_kubelet:
+        await server.ask("POST", "/api/v1/nodes", objects.node())
+        given = (
+            f"mode: dra\nnode-name: node0\nkubeconfig: {kubeconfig(tmp_path, server.url)}\ncdi-dir: {tmp_path}/cdi\n"
+        )
+        write(config, given + GOOD)
+        arguments = (program(), "W", "--config", str(config), "--http", "127.0.0.1:0")
+        paths = KubeletPaths.simulated(dra_kubelet.root)
+        directories = {
+            "KDP_KUBELET_ROOT": str(dra_kubelet.root),
+            "KDP_PLUGINS_REGISTRY_DIR": str(paths.plugins_registry_dir),
+        }
+        async with start(*arguments, **directories) as plugin:
+            await published(server, 3)
+            await until(lambda: any(config.parent.glob("state/config-*.json")), "the configuration is kept")
+            write(config, given.replace("kubeconfig: ", "kubeconfig: /nonexistent") + GOOD)
+            plugin.process.send_signal(signal.SIGHUP)
+            assert "/nonexistent" in await plugin.says("the previous configuration stays in force")
+            await plugin.says("registered with the kubelet", times=2)
+            assert "/nonexistent" in (await ready(plugin))["configuration"]["reason"]
+            await published(server, 3)
+            await plugin.stop()
+        async with start(*arguments, **directories) as plugin:
+            assert "/nonexistent" in await plugin.says("the last good configuration is in force")
+            await published(server, 3)
+            write(config, given + "set: {count: 2}\n")
+            plugin.process.send_signal(signal.SIGHUP)
+            await published(server, 2)
+            await plugin.stop()
+
+
+async def ready(plugin: Any) -> Any:
+    """Wait until the probe answers, and says ready."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            with contextlib.suppress(URLError):
+                status, body = await readyz(plugin)
+                if status == 200:
+                    return body
+            await anyio.sleep(0.05)
+
+
+async def published(server: SimulatedApiServer, count: int) -> None:
+    """Wait until the slices have so many devices."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            items = (await server.ask("GET", SLICES))["items"]
+            if sum(len(each["spec"].get("devices", ())) for each in items) == count:
+                return
+            await anyio.sleep(0.01)
 
 
 async def test_what_discovery_refuses_is_not_kept(

@@ -15,6 +15,8 @@ import anyio
 from kdp.testing import Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
+from ..faults.test_process import needs_mounts
+
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 Figure = Callable[[str, float, str], None]
 
@@ -187,3 +189,35 @@ async def test_a_state_directory_that_is_missing_was_in_the_log_only(
         assert "there is no such directory; a restart forgets" in found["state_dir"]
         probed = await anyio.run_process([*command[:3], "probe", "ready", "--socket", str(own)])
         assert json.loads(probed.stdout)["state_dir"] == found["state_dir"]
+
+
+@needs_mounts
+async def test_a_state_directory_that_is_full_is_said_and_comes_back(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """A real file system without a free inode. The pods of the node start all the same."""
+    state = tmp_path / "state"
+    state.mkdir()
+    # The file system's root takes one of them.
+    fill = f"mount -t tmpfs -o nr_inodes=4 none {state} && touch {state}/1 {state}/2 {state}/3"
+    under = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{fill} && exec "$@"', "sh", sys.executable]
+    own = tmp_path / "own.sock"
+    async with start(PROGRAM, under=under, KDP_SOCKET=str(own)) as plugin:
+        await kubelet.until(allocatable={RESOURCE: 2})
+        said = await _state_problem(own, is_wanted=True)
+        assert said == f"state directory {state}: No space left on device; a restart forgets which pod holds a device"
+        await kubelet.admit(Pod.asking({RESOURCE: 1}, name="p"))
+        for name in "123":
+            os.unlink(f"/proc/{plugin.process.pid}/root{state}/{name}")
+        assert await _state_problem(own, is_wanted=False) is None
+
+
+async def _state_problem(socket: Path, *, is_wanted: bool) -> str | None:
+    """Wait until /readyz of a ready plugin tells of its state directory, or no longer does."""
+    command = [sys.executable, "-m", "kdp", "probe", "ready", "--socket", str(socket)]
+    with anyio.fail_after(PATIENCE):
+        while True:
+            found = json.loads((await anyio.run_process(command)).stdout)
+            said: str | None = found.get("state_dir")
+            if (said is not None) is is_wanted:
+                return said
