@@ -272,7 +272,7 @@ def test_a_pod_monitor_selects_the_pods_by_their_port(helm: Path, minimal: Path)
     pod = daemon_set["spec"]["template"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     (port,) = pod["spec"]["containers"][0]["ports"]
-    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": port["name"], "interval": "30s"}]
+    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": port["name"], "honorLabels": True, "interval": "30s"}]
     assert monitor["metadata"]["labels"]["team"] == "a"
     said = refused(
         helm, "template", "a", minimal, "--set=config.metrics=on,podMonitor.enabled=true,config.http=127.0.0.1:9"
@@ -293,7 +293,7 @@ def test_a_service_monitor_selects_a_service_that_selects_the_pods(helm: Path, m
     (port,) = service["spec"]["ports"]
     (of_pod,) = pod["spec"]["containers"][0]["ports"]
     assert (port["targetPort"], port["port"]) == (of_pod["name"], of_pod["containerPort"]) == ("http", 9)
-    assert monitor["spec"]["endpoints"] == [{"port": port["name"], "interval": "30s"}]
+    assert monitor["spec"]["endpoints"] == [{"port": port["name"], "honorLabels": True, "interval": "30s"}]
     assert monitor["metadata"]["labels"]["team"] == "a"
     assert service["spec"]["publishNotReadyAddresses"] is True
     said = refused(
@@ -309,7 +309,7 @@ def test_the_dashboard_and_the_alerts_are_in_a_release_as_they_are_committed(hel
 
     held = objects["ConfigMap", "kdp-minimal-dashboard"]
     assert json.loads(held["data"]["kdp.json"]) == json.loads((ROOT / "deploy/grafana/kdp.json").read_text())
-    assert "{{resource}}" in held["data"]["kdp.json"]
+    assert "{{resource_name}}" in held["data"]["kdp.json"]
     assert held["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert held["metadata"]["annotations"] == {"grafana_folder": "Nodes"}
     rule = objects["PrometheusRule", "kdp-minimal"]

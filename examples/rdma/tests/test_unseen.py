@@ -254,3 +254,16 @@ def test_an_adapter_without_a_driver_was_a_node_without_adapters(
     sysfs_tree.pci_function("0000:3b:00.0", vendor=0x15B3, device=0x1017, class_code=0x020000, driver=driver)
     with pytest.raises(kdp.NotReady, match=rf"0000:3b:00.0 \(15b3:1017\): {words}; load mlx5_core and mlx5_ib"):
         Rdma(sysfs_tree.host).discover()
+
+
+def test_functions_without_rdma_waited_for_the_rdma_driver(sysfs_tree: SysfsTree) -> None:
+    """An Ethernet adapter's virtual functions need no mlx5_ib, and the plugin was not ready without it."""
+    of: Any = {"vendor": 0x15B3, "class_code": 0x020000, "driver": "mlx5_core"}
+    parent = sysfs_tree.pci_function("0000:d8:00.0", device=0x101B, **of)
+    own = sysfs_tree.pci_function("0000:d8:00.2", device=0x101C, **of)
+    sysfs_tree.link(f"{own}/physfn", parent)
+    sysfs_tree.link(f"{parent}/virtfn0", own)
+    [function] = Rdma(sysfs_tree.host, mode="vf", is_rdma=False).discover()
+    assert function.health.is_healthy
+    with pytest.raises(kdp.NotReady, match="mlx5_core made no RDMA device"):
+        Rdma(sysfs_tree.host, mode="vf").discover()

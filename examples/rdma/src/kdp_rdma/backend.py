@@ -174,7 +174,7 @@ class Rdma(kdp.DeviceBackend):
         complaints = set(self._config.warnings)
         hcas = read_hcas(self.host, self._known)
         self._hcas = hcas
-        if not hcas:
+        if not hcas and self._config.needs_rdma:
             self._expect_drivers()
         interfaces = {name for hca in hcas for name in hca.interfaces}
         own = {name for hca in hcas if not hca.facts.is_virtual for name in hca.interfaces}

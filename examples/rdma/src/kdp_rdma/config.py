@@ -171,6 +171,11 @@ class Config:
         return (pool.variable, ADAPTERS) if len(self.pools) == 1 else (pool.variable,)
 
     @property
+    def needs_rdma(self) -> bool:
+        """Whether a device that it wants has RDMA."""
+        return bool(self.pools) or any(selector.is_rdma for held in self.vfs for selector in held.selectors)
+
+    @property
     def resources(self) -> list[str]:
         """The names."""
         return [pool.resource for pool in self.pools] + [vf.resource for vf in self.vfs]
