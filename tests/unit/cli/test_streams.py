@@ -38,6 +38,12 @@ class Foreign(kdp.DeviceBackend):
 """
 
 
+@pytest.fixture(autouse=True)
+def no_living_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `kdp devices` see no plugin of the machine."""
+    monkeypatch.setenv("KDP_STATE_DIR", str(tmp_path / "no-plugin"))
+
+
 @pytest.fixture
 def devices(tmp_path: Path) -> list[str]:
     (tmp_path / "w.py").write_text(TARGET)
