@@ -20,7 +20,7 @@ import click
 from . import asking
 from .device_lines import device_lines
 from .failures import Failure, Refusal
-from .living import SOCKET_HELP, answered_sockets, denied_places, several
+from .living import SOCKET_HELP, living_plugins, several
 from .options import backend_options, format_option, refusing, setting_options
 from .streams import document, shown
 
@@ -80,8 +80,7 @@ def command(
     is_other = any(flags[name] is not None for name in _OTHER_DISCOVERY) or bool(os.environ.get("KDP_SNAPSHOT"))
     living: tuple[_Living, ...] = ()
     if not (discovers or assignments or is_config_asked or is_other):
-        places = {"socket": socket, "state_dir": state_dir, "kubelet_root": flags["kubelet_root"]}
-        found = answered_sockets(**places)
+        found, denied = living_plugins(socket=socket, state_dir=state_dir, kubelet_root=flags["kubelet_root"])
         living = tuple(map(_Living.of, found))
         if target is None and len(living) > 1:
             raise Refusal(several(found))
@@ -90,7 +89,7 @@ def command(
         if meant:
             _show(out, meant, format)
             return
-        if denied := denied_places(**places):
+        if denied:
             raise Failure(
                 f"a plugin may run that this user may not ask: {', '.join(map(str, denied))}: Permission denied; run "
                 "this as root, or as the plugin's user; kdp devices TARGET --discover opens the hardware itself"

@@ -65,8 +65,11 @@ def socket_of(ctx: click.Context, **flags: str | None) -> Path:
     return found[0]
 
 
-def answered_sockets(**flags: str | None) -> list[Path]:
-    """Return the sockets at which plugins of this node answer, in the places where `socket_of` looks; a named one, too.
+def living_plugins(**flags: str | None) -> tuple[list[Path], list[Path]]:
+    """Return the sockets at which plugins of this node answer, and where one may be that this user may not ask.
+
+    A socket that is named is returned in any case. The others are looked for in the places of `socket_of`; the state
+    directory and the sockets in it are those that a user may have no right to.
 
     Args:
         **flags: Any of the settings ``socket``, ``state_dir``, and ``kubelet_root``.
@@ -77,27 +80,13 @@ def answered_sockets(**flags: str | None) -> list[Path]:
     with refusing():
         settings = _settings(flags)
     if isinstance(settings.socket, Path):
-        return [settings.socket]
+        return [settings.socket], []
     if settings.socket is None or settings.state_dir is None:
-        return []
-    return [each for each in found_sockets(settings.state_dir, settings.kubelet_root) if is_answered(each)]
-
-
-def denied_places(**flags: str | None) -> list[Path]:
-    """Return the state directory or the sockets in it, where a plugin may be that this user has no right to ask.
-
-    Args:
-        **flags: Those of `answered_sockets`.
-
-    Raises:
-        Refusal: An option is wrong.
-    """
-    with refusing():
-        settings = _settings(flags)
-    if settings.socket is None or isinstance(settings.socket, Path) or settings.state_dir is None:
-        return []
-    places = [settings.state_dir, *found_sockets(settings.state_dir, settings.kubelet_root)]
-    return list(filter(_is_denied, places))
+        return [], []
+    found = found_sockets(settings.state_dir, settings.kubelet_root)
+    answered = [each for each in found if is_answered(each)]
+    silent = [each for each in found if each not in answered]
+    return answered, [each for each in (settings.state_dir, *silent) if _is_denied(each)]
 
 
 def _is_denied(place: Path) -> bool:

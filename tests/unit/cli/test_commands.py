@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from kdp.cli.app import kdp
 
+pytestmark = pytest.mark.usefixtures("no_living_plugin")
+
 TARGET = """
 import time
 import kdp
@@ -50,12 +52,6 @@ class Partitions(kdp.DeviceBackend):
         yield kdp.Device(id="half", resource="example.com/card", exists=False)
         yield kdp.Device(id="quarter", resource="example.com/part", exists=False)
 """
-
-
-@pytest.fixture(autouse=True)
-def no_living_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `kdp devices` see no plugin of the machine."""
-    monkeypatch.setenv("KDP_STATE_DIR", str(tmp_path / "no-plugin"))
 
 
 @pytest.fixture

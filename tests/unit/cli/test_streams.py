@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("no_living_plugin")
+
 TARGET = """
 import os
 import kdp
@@ -36,12 +38,6 @@ class Foreign(kdp.DeviceBackend):
     def discover(self):
         return [kdp.Device(id="w0", health=kdp.Health.unhealthy("d\\xe9faut \\u2603"))]
 """
-
-
-@pytest.fixture(autouse=True)
-def no_living_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `kdp devices` see no plugin of the machine."""
-    monkeypatch.setenv("KDP_STATE_DIR", str(tmp_path / "no-plugin"))
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from kdp.cli.app import kdp
 
+pytestmark = pytest.mark.usefixtures("no_living_plugin")
+
 MODULE = """
 import kdp
 
@@ -100,12 +102,6 @@ WRONG = {
     },
     "replay": {"none.jsonl -- sh": "none.jsonl cannot be read (No such file or directory); give what kdp record wrote"},
 }
-
-
-@pytest.fixture(autouse=True)
-def no_living_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `kdp devices` see no plugin of the machine."""
-    monkeypatch.setenv("KDP_STATE_DIR", str(tmp_path / "no-plugin"))
 
 
 @pytest.mark.parametrize(
