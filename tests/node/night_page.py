@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ import attrs
 
 PAGE: Final = Path(__file__).parents[2] / "docs/explanation/night.md"
 ROWS: Final = "NIGHT_ROWS"
+NOTHING: Final = "nothing"
 
 HEAD: Final = """\
 <!-- Written by `make night` from what tests/node/test_night.py saw. Do not edit. -->
@@ -36,36 +38,54 @@ _MOST: Final = 260
 
 
 @attrs.frozen(kw_only=True)
+class Named:
+    """The answer of ``kdp doctor`` that names the cause of a failure.
+
+    Attributes:
+        answer: What it says.
+        place: How many bad answers there were to it, itself included.
+        command: Seconds that the command took.
+        after: Seconds from the failure to the end of the first command that named it.
+    """
+
+    answer: str
+    place: int
+    command: float
+    after: float
+
+
+@attrs.frozen(kw_only=True)
 class Told:
     """What was said of a failure when its cause was known.
 
     Attributes:
-        doctor: The answer of ``kdp doctor`` that names it.
-        place: How many bad answers there were to it, itself included.
-        command: Seconds that the command took.
-        after: Seconds from the failure to the end of the first command that named it.
-        probe: What ``/readyz`` said.
-        status: The first lines of ``kdp status``, which the status page shows, too.
-        metrics: The series that say that something is wrong.
-        events: What kdp's Events say.
-        log: The log's warnings and errors.
+        doctor: By the doctor.
+        sources: By each other source, an empty text for nothing.
     """
 
-    doctor: str
-    place: int
-    command: float
-    after: float
-    probe: str
-    status: str
-    metrics: str
-    events: str
-    log: str
+    doctor: Named
+    sources: Mapping[str, str]
 
 
-def leave(number: int, title: str, told: Told) -> None:
-    """Keep what was seen, if the page is being written."""
-    if directory := os.environ.get(ROWS):
+def leave(number: int, title: str, told: Told) -> bool:
+    """Keep what was seen if the page is being written, and return whether it is."""
+    directory = os.environ.get(ROWS)
+    if directory:
         (Path(directory) / f"{number:02}.json").write_text(json.dumps({"title": title, **attrs.asdict(told)}))
+    return bool(directory)
+
+
+def outcomes_of(sources: Mapping[str, str]) -> dict[str, str]:
+    """Return of each source whether it said something, and of ``/readyz`` whether it was ready."""
+    ready = sources["`/readyz`"].split(":")[0]
+    return {name: ready if name == "`/readyz`" else "something" if said else "" for name, said in sources.items()}
+
+
+def outcomes(title: str) -> dict[str, str]:
+    """Return the same of what the page says about a failure."""
+    section = PAGE.read_text().split(f"\n### {_heading(title)}\n")[1].split("\n###")[0]
+    sources = dict(re.findall(r"^- (.+?): (.+)$", section, re.MULTILINE))
+    return outcomes_of({name: "" if said == NOTHING else said for name, said in sources.items()})
 
 
 def render(directory: Path) -> str:
@@ -74,19 +94,16 @@ def render(directory: Path) -> str:
     more = ["\n## What the other sources said\n"]
     for file in sorted(directory.glob("*.json")):
         row = json.loads(file.read_text())
-        title = row.pop("title")
-        told = Told(**row)
-        parts.append(f"| {title} | {_cell(told.doctor)} | {told.place} | {told.after:.1f} s |\n")
-        more.append(f"\n### {title[0].upper()}{title[1:]}\n\n")
-        sources = {
-            "`/readyz`": told.probe,
-            "`kdp status`": told.status,
-            "metrics": told.metrics,
-            "Events": told.events,
-            "log": _first(told.log),
-        }
-        more += [f"- {name}: {_cell(text) or 'nothing'}\n" for name, text in sources.items()]
+        named, sources = Named(**row["doctor"]), dict(row["sources"])
+        parts.append(f"| {row['title']} | {_cell(named.answer)} | {named.place} | {named.after:.1f} s |\n")
+        more.append(f"\n### {_heading(row['title'])}\n\n")
+        sources["log"] = _first(sources["log"])
+        more += [f"- {name}: {_cell(text) or NOTHING}\n" for name, text in sources.items()]
     return "".join(parts + more)
+
+
+def _heading(title: str) -> str:
+    return f"{title[0].upper()}{title[1:]}"
 
 
 def _first(log: str) -> str:

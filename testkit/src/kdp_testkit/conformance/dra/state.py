@@ -159,7 +159,15 @@ async def _forgotten(scene: DraScene) -> str:
     await scene.drop(lost)
     within = scene.limit(3 * scene.node.grace) if is_told else 1200.0
     took = await scene.until(lambda: not _left(scene, goes), within, "a deleted claim is still prepared")
-    await scene.require_free(devices[1])
+    following = await scene.claim(scene.result(devices[1]))
+
+    async def is_free() -> bool:
+        _, error = (await scene.prepare(following))[following.uid]
+        return not error
+
+    # The spec goes before the record; a kubelet asks again, too.
+    await scene.until(is_free, scene.limit(5.0), "the device of a claim that was undone is refused to the next claim")
+    await scene.unprepared(following)
     scene.require_resolved(stays)
     scene.require(await scene.prepared(kept) == stays, "the answer of the existing claim has changed")
     await scene.unprepared(kept)
