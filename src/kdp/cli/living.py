@@ -86,7 +86,9 @@ def living_plugins(**flags: str | None) -> tuple[list[Path], list[Path]]:
     found = found_sockets(settings.state_dir, settings.kubelet_root)
     answered = [each for each in found if is_answered(each)]
     silent = [each for each in found if each not in answered]
-    return answered, [each for each in (settings.state_dir, *silent) if _is_denied(each)]
+    # Where there is no kubelet, a plugin that ended has left the directory.
+    places = [settings.state_dir, *silent] if os.path.lexists(settings.kubelet_root) else silent
+    return answered, [each for each in places if _is_denied(each)]
 
 
 def _is_denied(place: Path) -> bool:

@@ -50,9 +50,8 @@ def place() -> Iterator[Path]:
 
 
 def devices(place: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(
-        kdp, ["devices", f"{place}/widgets.py:Widgets", "--state-dir", f"{place}/state", *arguments]
-    )
+    where = ["--state-dir", f"{place}/state", "--kubelet-root", f"{place}/kubelet"]
+    return CliRunner().invoke(kdp, ["devices", f"{place}/widgets.py:Widgets", *where, *arguments])
 
 
 def test_two_plugins_of_one_class_are_both_shown(place: Path) -> None:
@@ -76,6 +75,7 @@ def test_two_plugins_of_one_class_are_both_shown(place: Path) -> None:
 def test_the_hardware_was_opened_beside_a_plugin_that_the_user_may_not_ask(place: Path, is_closed: bool) -> None:
     """It was said Healthy of a device whose fault the plugin knew, and nothing told that a plugin runs."""
     state = place / "state"
+    (place / "kubelet").mkdir()
     assert "opened" in devices(place).stdout
     path = state / "a.sock"
     with answering(path, b"", asked=0):
@@ -93,6 +93,17 @@ def test_the_hardware_was_opened_beside_a_plugin_that_the_user_may_not_ask(place
         "as the plugin's user; kdp devices TARGET --discover opens the hardware itself\n"
     )
     assert (discovered.exit_code, "opened" in discovered.stdout) == (0, True)
+
+
+def test_what_a_plugin_of_root_left_on_a_laptop_kept_others_from_their_hardware(place: Path) -> None:
+    """``sudo kdp run`` once, and README's ``kdp devices`` was refused for ever."""
+    state = place / "state"
+    state.mkdir()
+    state.chmod(0)
+    with as_nobody():
+        found = devices(place)
+    state.chmod(0o755)
+    assert (found.exit_code, "opened" in found.stdout) == (0, True)
 
 
 def test_the_hardware_was_opened_if_nobody_listens_at_the_socket_that_is_named(place: Path) -> None:
