@@ -105,8 +105,8 @@ def kdp() -> None:
       kdp run widgets.py:Widgets               serve the kubelet of this node
       kdp manifests widgets.py:Widgets         write what deploys it on nodes
 
-    An option whose help names a variable KDP_... can also be given by that variable, and an option of 'kdp run' also in
-    the file that --config names. Flags win over variables, and variables over the file.
+    An option whose help names a variable KDP_... can also be given by that variable, and most options of 'kdp run' also
+    in the file that --config names. Flags win over variables, and variables over the file.
 
     A command writes to stdout, or into the file that its option --output names. Its option --format chooses the form.
     The exit code is 0 if all went well, and 2 if the command line or the configuration is wrong. It is 1 if something

@@ -33,12 +33,12 @@ class Absence:
     Attributes:
         seen: What was seen, as a sentence.
         remedy: What helps.
-        is_running: Whether a plugin runs all the same.
+        is_running: Whether a plugin runs all the same; None: that is not known.
     """
 
     seen: str
     remedy: str
-    is_running: bool = False
+    is_running: bool | None = False
 
 
 def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/proc/locks")) -> Absence:
@@ -66,7 +66,7 @@ def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/
         return Absence(
             f"the state directory {directory} cannot be read ({error.strerror}){running}",
             "run this as root, or as the user whose process the plugin is",
-            is_running,
+            is_running or None,
         )
     seen = f"no plugin has a socket in {directory}{running}"
     if not is_running:

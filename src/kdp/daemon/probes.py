@@ -302,7 +302,8 @@ class Probes:
                 return Answer(421, REFUSED)
             return await kept.answer()
         if path != "/readyz":
-            return Answer(404, f"here are {', '.join(['/livez', '/readyz', *self._pages])}\n")
+            hint = "; --metrics on makes /metrics" if path == "/metrics" else ""
+            return Answer(404, f"here are {', '.join(['/livez', '/readyz', *self._pages])}{hint}\n")
         readiness = await self._readiness.answer() or Readiness(False, {"reason": self._why_blocked()})
         status = 200 if readiness.is_ready else 503
         if not is_shown:

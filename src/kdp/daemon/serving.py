@@ -406,7 +406,12 @@ class Daemon:
                 from ..operations.cluster_counts import ClusterCounts
 
                 self._told = ClusterCounts()
-            return PluginsReader(counts, names_pods=settings.metrics == "pods", cluster=self._told)
+            return PluginsReader(
+                counts,
+                names_pods=settings.metrics == "pods",
+                needs_devices=settings.when_no_devices == "not-ready",
+                cluster=self._told,
+            )
         from ..kubelet.calls import CallCounts
         from ..operations.drivers import DriversReader
 

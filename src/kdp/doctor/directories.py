@@ -7,7 +7,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from ..storage.room import why_no_file
-from .answers import Answer, Question, failed, ok, warning
+from .answers import Answer, Question, Verdict, failed, ok, warning
 from .rights import is_read_only, let_write, may_write
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ LEAST_FREE: Final = 16 << 20
 
 def state(node: Node) -> Answer:
     """Can a plugin keep its state?"""
+    answer = _state(node)
+    is_served = answer.verdict is Verdict.FAILED and any(plugin.is_ready for plugin in node.answering())
+    return warning(answer.seen, answer.remedy) if is_served else answer
+
+
+def _state(node: Node) -> Answer:
     path = node.state_dir
     if path is None:
         return warning("there is no state directory", "give the plugin one: KDP_STATE_DIR=/var/lib/kdp")

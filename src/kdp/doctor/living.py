@@ -126,6 +126,7 @@ class Plugin:
         reasons: Why it is not ready, one text for each cause.
         refused: What is wrong with a configuration that it has refused; empty: nothing.
         tells_directories: Whether it tells which directories it uses; versions before did not.
+        device_plugin_dir: Where it looks for the kubelet; None: it does not tell.
         cdi_dir: Where it writes CDI files; None: it writes none.
         registry_dir: The plugin watcher's directory; None: it registers in the device plugin directory, or nowhere.
         resources: What it serves.
@@ -142,6 +143,7 @@ class Plugin:
     reasons: tuple[str, ...] = ()
     refused: str = ""
     tells_directories: bool = False
+    device_plugin_dir: Path | None = None
     cdi_dir: Path | None = None
     registry_dir: Path | None = None
     resources: tuple[ServedResource, ...] = ()
@@ -189,6 +191,7 @@ def plugin_of(socket: Path, code: int, text: str) -> Plugin:
         reasons=tuple(filter(None, [string_in(found.get("reason")), *reasons])),
         refused=string_in(mapping_in(found.get("configuration")).get("reason")),
         tells_directories=isinstance(found.get("directories"), dict),
+        device_plugin_dir=Path(plugins) if (plugins := string_in(directories.get("device_plugins"))) else None,
         cdi_dir=Path(cdi) if (cdi := string_in(directories.get("cdi"))) else None,
         registry_dir=Path(registry) if (registry := string_in(directories.get("plugins_registry"))) else None,
         resources=resources,

@@ -14,7 +14,7 @@ from .commands import hang_up, logs, look_for_pods, process
 from .node import DEVICE_PLUGIN, counted, some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from .living import Plugin, ServedResource
     from .node import Node
@@ -58,11 +58,11 @@ def target(node: Node) -> Answer | None:
 
 
 def configuration(node: Node) -> Answer | None:
-    """Is the configuration file valid?"""
+    """Are the options of the configuration file valid?"""
     if node.bad_file is None:
         return None
     if not node.bad_file:
-        return ok("it is valid")
+        return ok("they are valid" if node.target else "they are valid; kdp doctor TARGET checks the parameters, too")
     plugins = node.answering()
     if not plugins:
         return failed(node.bad_file, "correct the file; without a last good one, a plugin does not start with it")
@@ -85,7 +85,25 @@ def ready(node: Node) -> Answer:
         return ok("it is ready")
     reasons = [reason for plugin in waiting for reason in plugin.reasons]
     seen = some(reasons) if reasons else "it is not ready, because a resource is not registered"
-    return failed(seen, _of_backends(node) or _REGISTER)
+    return failed(seen, _of_backends(node) or _remedy_of(node))
+
+
+def _remedy_of(node: Node) -> str:
+    """Return what mends that a resource is not served, where the backends are in order."""
+    for plugin in node.answering():
+        if plugin.device_plugin_dir not in (None, node.paths.device_plugin_dir):
+            return f"give the plugin this kubelet's directory: --device-plugin-dir {node.paths.device_plugin_dir}"
+    resources = resources_of(node)
+    if remedy := _remedy_in(resources):
+        return remedy
+    waits = any(each.devices or each.reason for each in resources if each.state != ABSENT)
+    return _REGISTER if waits else _NO_DEVICES
+
+
+def _remedy_in(resources: Sequence[ServedResource]) -> str:
+    """Return what mends it as a plugin says it of a resource; empty: it does not."""
+    remedies = [each.reason.partition("; ")[2] for each in resources if each.state != ABSENT]
+    return next(filter(None, remedies), "")
 
 
 def _blocked(node: Node) -> Answer | None:
@@ -132,8 +150,9 @@ def registered(node: Node) -> Answer:
     if problems:
         return failed(f"{seen}; {problems}", _of_backends(node))
     waits = any(each.state == "awaiting stream" for each in lost)
-    remedy = "restart the kubelet, which holds the registration: systemctl restart kubelet" if waits else _REGISTER
-    return failed(seen, remedy)
+    if waits:
+        return failed(seen, "restart the kubelet, which holds the registration: systemctl restart kubelet")
+    return failed(seen, _remedy_of(node))
 
 
 _REGISTER: Final = "see the answers about kubelet.sock, and the kubelet's log: journalctl -u kubelet | grep -i plugin"
@@ -214,12 +233,14 @@ def allocatable(node: Node) -> Answer:
     none = [each for each in resources if each.healthy == 0]
     some_sick = [each for each in resources if 0 < each.healthy < each.devices]
     if none:
-        return failed(some([_sick(each) for each in none]), _of_backends(node) or _OF_DEVICES)
+        remedy = _remedy_in(none) or (_OF_DEVICES if any(each.devices for each in none) else _NO_DEVICES)
+        return failed(some([_sick(each) for each in none]), _of_backends(node) or remedy)
     if some_sick:
         return warning(some([_sick(each) for each in some_sick]), _OF_DEVICES)
     return ok(some([f"{each.name}: {counted(each.healthy, 'healthy device')}" for each in resources]) or "no resource")
 
 
+_NO_DEVICES: Final = "see what the class finds: kdp devices TARGET --discover; its log says what it passed over"
 _OF_DEVICES: Final = "look at the hardware that the reason names: dmesg -T | tail -50; kdp status has each device"
 
 
@@ -245,14 +266,14 @@ QUESTIONS: Final = (
     ),
     Question(
         id="configuration-file",
-        title="Is the configuration file valid?",
+        title="Are the options of the configuration file valid?",
         why="A plugin keeps and uses the last good configuration. With --strict-config, a new one does not start.",
         ask=configuration,
     ),
     Question(
         id="plugin-ready",
         title="Is the plugin ready?",
-        why="A plugin that is not ready waits for its driver, for its hardware, or for the kubelet.",
+        why="A plugin waits for its driver, its hardware, or the kubelet. It does not use a file that it has refused.",
         ask=ready,
     ),
     Question(

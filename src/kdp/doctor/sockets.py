@@ -11,7 +11,7 @@ from ..daemon.missing_socket import why_no_socket
 from ..kubelet.greeting import greet
 from ..kubelet.sockets import missing_right
 from .answers import Answer, Question, failed, not_known, ok, warning
-from .commands import kubectl, logs, look_for_pods
+from .commands import kubectl, logs, look_for_pods, process
 from .kubelet import for_device_plugin, needs_directory
 from .node import PATIENCE, some, text_of
 
@@ -59,14 +59,23 @@ def kubelet_answers(node: Node) -> Answer:
         return not_known(f"nobody can be reached on {path}")
     if found.answered:
         return ok("the kubelet answers")
-    process = f"process {found.pid}" if found.pid else "the process"
+    who = f"process {found.pid}" if found.pid else "the process"
     if found.answered is False:
-        seen = f"{process} on {path} is not a gRPC server"
+        seen = f"{who} on {path} is not a gRPC server"
         return failed(seen, f"end that process, and restart the kubelet: ss -xlp | grep {path.name}")
-    status = text_of(node.host.path(f"/proc/{found.pid}/stat")) if found.pid else ""
-    if status.rpartition(") ")[2][:1] in ("T", "t"):
-        return failed(f"{process} on {path} is stopped", f"let it run again: kill -CONT {found.pid}")
-    return failed(f"{process} listens on {path}, and did not answer within {PATIENCE:g} s", _RESTART)
+    if _is_stopped(node, found.pid):
+        return failed(f"{who} on {path} is stopped", _go_on(found.pid))
+    return failed(f"{who} listens on {path}, and did not answer within {PATIENCE:g} s", _RESTART)
+
+
+def _is_stopped(node: Node, pid: int) -> bool:
+    """Return whether a process got SIGSTOP, or is traced."""
+    status = text_of(node.host.path(f"/proc/{pid}/stat")) if pid else ""
+    return status.rpartition(") ")[2][:1] in ("T", "t")
+
+
+def _go_on(pid: int) -> str:
+    return f"let it run again: kill -CONT {pid}"
 
 
 def pod_resources(node: Node) -> Answer:
@@ -94,6 +103,8 @@ def plugin(node: Node) -> Answer:
     if not plugins:
         assert node.state_dir is not None
         absence = why_no_socket(node.state_dir, node.paths, locks=node.host.path("/proc/locks"))
+        if absence.is_running is None:
+            return not_known(absence.seen, absence.remedy)
         if absence.is_running:
             return warning(absence.seen, absence.remedy)
         return failed(f"no plugin runs: {absence.seen}", _why_it_ended(node))
@@ -106,6 +117,8 @@ def plugin(node: Node) -> Answer:
     if dead and len(silent) < len(plugins):
         return warning(seen, f"a plugin that was killed left it behind; remove it: rm {dead[0]}")
     first = silent[0].socket
+    if _is_stopped(node, pid := process(first)):
+        return failed(f"{first}: process {pid} is stopped", _go_on(pid))
     remedy = f"restart it, and look why it was silent: {kubectl(node, first, 'delete pod')}; {logs(node, first)}"
     return (warning if len(silent) < len(plugins) else failed)(seen, remedy)
 

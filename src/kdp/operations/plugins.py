@@ -6,6 +6,8 @@ import functools
 from typing import TYPE_CHECKING, Final, final
 
 from ..deviceplugin.counts import RESULTS as REGISTRATION_RESULTS
+from ..deviceplugin.session import State
+from ..deviceplugin.status import ABSENT
 from . import series
 from .devices import Held
 from .measurements import read_measurements
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from .cluster_counts import ClusterCounts
     from .reading import Reading, Vocabulary
 
-CAUSES: Final = ("backend", "list_too_large", "kubelet", "registration", "obstacle")
+CAUSES: Final = ("backend", "list_too_large", "kubelet", "registration", "obstacle", "no_devices")
 
 
 @final
@@ -28,13 +30,22 @@ class PluginsReader:
     Args:
         counts: What they count, over all reloads.
         names_pods: Whether each allocated device is exported with its pod.
+        needs_devices: Whether a resource without a device is not ready.
         cluster: What is counted in the cluster; None: nothing is done there.
     """
 
-    def __init__(self, counts: PluginCounts, *, names_pods: bool, cluster: ClusterCounts | None = None) -> None:
+    def __init__(
+        self,
+        counts: PluginCounts,
+        *,
+        names_pods: bool,
+        needs_devices: bool = False,
+        cluster: ClusterCounts | None = None,
+    ) -> None:
         self._counts = counts
         self._cluster = cluster
         self._names_pods = names_pods
+        self._needs_devices = needs_devices
 
     def read(self, reading: Reading, names: Vocabulary, manager: PluginManager | None) -> None:
         """Add what there is to say now."""
@@ -68,9 +79,11 @@ class PluginsReader:
         for result in REGISTRATION_RESULTS:
             reading.add(series.REGISTRATIONS, 0, label, result)
         reading.add(series.LIST_UPDATES, 0, label)
-        reading.add(series.REGISTERED, status.is_ready, label)
         causes = {cause: status.cause == cause for cause in CAUSES}
-        causes["backend"] |= manager.problem_of(status.resource) is not None
+        causes["no_devices"] = self._needs_devices and not status.devices
+        if status.state != ABSENT:
+            reading.add(series.REGISTERED, status.state == State.CONNECTED.value, label)
+            causes["backend"] |= manager.problem_of(status.resource) is not None
         read_causes(reading, label, causes)
         reading.add(series.RELEASE_PENDING, manager.releasing(status.resource), label)
         if (view := manager.kubelet_view(status.resource)) is not None:

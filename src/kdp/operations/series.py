@@ -70,7 +70,8 @@ LABELS: Final[Mapping[str, str]] = {
     "backend": "The backend's class. The first 16 names; `other` for further ones.",
     "hook": "The hook's method, as `discover`.",
     "reason": "`error`, `deadline`, `not_ready`, `refused`.",
-    "cause": "`backend`, `list_too_large`, `kubelet`, `registration`, `obstacle`, `publication`.",
+    "cause": "`backend`, `list_too_large`, `kubelet`, `registration`, `obstacle`, `publication`; with "
+    "`--when-no-devices not-ready` also `no_devices`.",
     "directory": "`plugins`: where the kubelet finds the plugin's socket. `cdi`, `state`: as the settings name them. "
     "`claims`: the driver's own below the kubelet's.",
     "hash": "The first 12 hexadecimal digits of the SHA-256 of the file's text, as `sha256sum` prints it.",
@@ -118,7 +119,7 @@ TRANSITIONS = Series(
 REGISTERED = Series(
     "kdp_registered",
     "gauge",
-    "1 if the kubelet holds a stream, or has registered the driver.",
+    "1 if the kubelet holds a stream, or has registered the driver; none for a resource of which there is no hardware.",
     ("resource_name",),
     modes="kubelet",
 )

@@ -34,9 +34,14 @@ def check_attributes(backend: DeviceBackend) -> None:
         except InvalidValueError as error:
             raise ConfigurationError(f"{label}: {error}") from None
     try:
-        is_overridden(backend, "open")
+        measures = is_overridden(backend, "measure")
     except InvalidValueError as error:
         raise ConfigurationError(str(error)) from None
+    if backend.measurements and not measures:
+        raise ConfigurationError(
+            f"{type(backend).__name__}: measurements are declared, and there is no hook 'measure' that gives them; "
+            "write one, or declare none"
+        )
 
 
 def scrubs(backend: DeviceBackend, policy: str | None) -> bool:

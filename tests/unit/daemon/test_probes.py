@@ -69,6 +69,11 @@ async def test_readiness_names_each_resource_and_its_state(readiness: Readiness,
     assert json.loads(body) == {"ready": status == 200, **readiness.details}
 
 
+async def test_metrics_that_are_off_were_not_named_where_they_were_asked_for() -> None:
+    with closing(Probes(LOCAL, lambda: READY)) as probes:
+        assert await asked(probes, "/metrics") == (404, "here are /livez, /readyz; --metrics on makes /metrics\n")
+
+
 def another_address() -> str:
     """Return an address of this machine that is not loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

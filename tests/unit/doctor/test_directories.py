@@ -9,7 +9,7 @@ import pytest
 
 from kdp.doctor import directories
 
-from .samples import node_in, told, written
+from .samples import device, node_in, resource, status, told, written
 
 
 def test_a_state_directory_that_is_missing(tmp_path: Path) -> None:
@@ -31,6 +31,13 @@ def test_a_state_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(directories, "is_read_only", lambda path: True)
     verdict, text = told(directories.state(node_in(tmp_path)))
     assert (verdict, "read-only file system" in text) == ("failed", True)
+
+
+def test_a_state_directory_counted_as_a_failure_although_the_plugin_serves_without(tmp_path: Path) -> None:
+    written(tmp_path / "state", "")
+    served = status(resource(device("w0")))
+    assert told(directories.state(node_in(tmp_path, served)))[0] == "warning"
+    assert told(directories.state(node_in(tmp_path, {**served, "ready": False})))[0] == "failed"
 
 
 def test_a_state_directory_that_cannot_be_made_was_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,45 @@ def test_a_resource_without_a_stream(tmp_path: Path) -> None:
     assert told(resources.registered(node_in(tmp_path, status())))[0] == "warning"
 
 
+@pytest.mark.parametrize(
+    ("served", "directory", "remedy"),
+    [
+        pytest.param(
+            resource(device("w0", reason="no CDI"), reason="CDI file /c/w.json cannot be written; make /c writable"),
+            None,
+            "make /c writable",
+            id="the plugin names it",
+        ),
+        pytest.param(resource(), None, "see what the class finds", id="no device"),
+        pytest.param(
+            resource(state="no hardware", reason="no card; none"), None, "see what the class finds", id="none"
+        ),
+        pytest.param(
+            resource(state="waiting", reason="there is no kubelet.sock"),
+            "/elsewhere",
+            "give the plugin this kubelet's directory: --device-plugin-dir ",
+            id="another directory",
+        ),
+        pytest.param(
+            resource(state="waiting", reason="refused"), None, "see the answers about kubelet.sock", id="else"
+        ),
+    ],
+)
+def test_every_plugin_that_was_not_ready_was_sent_to_the_kubelets_log(
+    tmp_path: Path, served: dict[str, Any], directory: str | None, remedy: str
+) -> None:
+    directories = {"device_plugins": directory or f"{tmp_path}/kubelet/device-plugins"}
+    node = node_in(tmp_path, status(served, ready=False, directories=directories))
+    assert told(resources.ready(node))[1].partition(" | ")[2].startswith(remedy)
+
+
+def test_a_file_was_called_valid_whose_parameters_nobody_had_checked(tmp_path: Path) -> None:
+    told_alone = told(resources.configuration(node_in(tmp_path, bad_file="")))
+    assert told_alone == ("ok", "they are valid; kdp doctor TARGET checks the parameters, too | ")
+    target = Once(lambda: Target(label="W", resources=(RESOURCE,), needs=None))
+    assert told(resources.configuration(node_in(tmp_path, bad_file="", target=target))) == ("ok", "they are valid | ")
+
+
 def test_a_name_that_the_kubelet_refuses(tmp_path: Path) -> None:
     target = Once(lambda: Target(label="W", resources=("widget",), needs=None))
     verdict, text = told(resources.name(node_in(tmp_path, target=target)))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.nobody import as_nobody
 from tests.one_answer import answering
 
 from kdp.doctor import sockets
@@ -109,6 +110,27 @@ def test_the_plugin(tmp_path: Path) -> None:
     verdict, text = told(sockets.plugin(node_in(tmp_path, status(resource()))))
     assert verdict == "ok"
     assert "0.sock is of kdp 0.1.0, process 7" in text
+
+
+def test_no_plugin_was_said_to_run_where_this_user_may_not_look(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0)
+    with as_nobody():
+        verdict, text = told(sockets.plugin(node_in(tmp_path)))
+    assert verdict == "not known"
+    assert text.startswith(
+        f"the state directory {tmp_path}/state cannot be read (Permission denied) | run this as root"
+    )
+
+
+def test_a_stopped_plugin_was_to_be_restarted_because_it_was_silent(tmp_path: Path) -> None:
+    node = node_in(tmp_path, "no answer within 2 s")
+    written(tmp_path / f"host/proc/{os.getpid()}/stat", f"{os.getpid()} (kdp) T 1 1")
+    with listening(tmp_path / "0.sock"):
+        verdict, text = told(sockets.plugin(node))
+    assert verdict == "failed"
+    assert text == f"{tmp_path}/0.sock: process {os.getpid()} is stopped | let it run again: kill -CONT {os.getpid()}"
 
 
 def test_a_plugin_that_cannot_start_was_only_a_warning_without_a_way_to_its_last_words(tmp_path: Path) -> None:

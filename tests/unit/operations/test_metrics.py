@@ -44,7 +44,8 @@ class Manager:
     kubelet_problem: str | None = None
     state_problem: str | None = None
 
-    def __init__(self, *resources: ResourceStatus) -> None:
+    def __init__(self, *resources: ResourceStatus, problem: str | None = None) -> None:
+        self.problem = problem
         self.resources = {each.resource: each for each in resources}
         self.state = SharedState()
         self.supervisor = SimpleNamespace(
@@ -63,7 +64,7 @@ class Manager:
         return SimpleNamespace(resources=self.resources)
 
     def problem_of(self, resource: str) -> str | None:
-        return None
+        return self.problem
 
     def holders(self, resource: str) -> Mapping[str, Holder] | None:
         return self.held.get(resource)
@@ -92,6 +93,7 @@ def metrics(
     counts: PluginCounts | None = None,
     *,
     names_pods: bool = False,
+    needs_devices: bool = False,
     cluster: ClusterCounts | None = None,
     **more: Any,
 ) -> Metrics:
@@ -99,7 +101,9 @@ def metrics(
         version="1.2.3",
         mode="device-plugin",
         service=lambda: cast("Any", manager),
-        reader=PluginsReader(counts or PluginCounts(), names_pods=names_pods, cluster=cluster),
+        reader=PluginsReader(
+            counts or PluginCounts(), names_pods=names_pods, needs_devices=needs_devices, cluster=cluster
+        ),
         **more,
     )
 
@@ -209,11 +213,21 @@ def test_pods_are_named_only_if_asked_for() -> None:
 def test_each_cause_of_not_being_ready_has_a_value(cause: Any, expected: str | None) -> None:
     found = shown(metrics(Manager(status(cause=cause, state="waiting" if cause else "connected"))))
     causes = {name: value for name, value in found.items() if name.startswith("kdp_not_ready")}
-    assert len(causes) == 5
+    assert len(causes) == 6
     assert [name for name, value in causes.items() if value] == (
         [f"kdp_not_ready{{cause={expected},resource_name={RESOURCE}}}"] if expected else []
     )
     assert found[f"kdp_registered{{resource_name={RESOURCE}}}"] == (cause is None)
+
+
+def test_a_node_without_the_hardware_was_said_to_be_registered_and_not_ready() -> None:
+    manager = Manager(status(state="no hardware", devices=0, healthy=0), problem="there is no card")
+    found = shown(metrics(manager))
+    assert not [name for name in found if name.startswith("kdp_registered")]
+    assert not any(value for name, value in found.items() if name.startswith("kdp_not_ready"))
+    found = shown(metrics(manager, needs_devices=True))
+    not_ready = [name for name, value in found.items() if name.startswith("kdp_not_ready") and value]
+    assert not_ready == [f"kdp_not_ready{{cause=no_devices,resource_name={RESOURCE}}}"]
 
 
 def test_what_is_done_in_the_cluster_is_counted_from_0_and_only_if_it_is_done() -> None:

@@ -65,6 +65,13 @@ def test_a_hook_that_there_is_not_is_one_sentence() -> None:
         check_attributes(backend)
 
 
+def test_measurements_that_nobody_gives_were_taken_in_silence() -> None:
+    backend = Widgets()
+    backend.measurements = (kdp.Measurement("power", unit="watts", help="Of the card."),)
+    with pytest.raises(kdp.ConfigurationError, match="measurements are declared, and there is no hook 'measure'"):
+        check_attributes(backend)
+
+
 def test_what_is_right_passes() -> None:
     backend = Widgets()
     backend.resources = ("example.com/a", "example.com/b")
