@@ -13,7 +13,7 @@ from ..daemon.sources import from_environment
 from ..doctor import bundle
 from ..hardware.snapshot import archive
 from ..storage import reading
-from .failures import Failure, Refusal
+from .failures import Failure
 from .streams import shown
 
 if TYPE_CHECKING:
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from ..doctor.examination import Finding
     from ..doctor.node import Node
     from .config import ConfigFile
-
-
-def check_place(file: Path) -> None:
-    """Refuse a file that cannot be written, before anything is asked.
-
-    Raises:
-        Refusal: Its directory does not exist.
-    """
-    if not file.absolute().parent.is_dir():
-        raise Refusal(f"--bundle {file}: its directory does not exist; make it, or name another file")
 
 
 def settings_of(flags: Mapping[str, str | None], assignments: Sequence[str], config: ConfigFile) -> bundle.Settings:

@@ -103,7 +103,7 @@ def _plain(name: str, value: object, files: Mapping[str, str]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Path):
-        return f"{CONFIG_DIR}/{re.sub(r'[^-._a-zA-Z0-9]', '-', value.name)}" if value.is_file() else str(value)
+        return f"{CONFIG_DIR}/{re.sub(r'[^-._a-zA-Z0-9]', '-', value.name)}" if os.path.isfile(value) else str(value)
     if isinstance(value, enum.Enum):
         return value.value if isinstance(value.value, str) else value.name
     if isinstance(value, (Quantity, Version)):

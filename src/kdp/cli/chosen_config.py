@@ -63,10 +63,13 @@ class ConfigChoice:
             check_label_name(key)
         except InvalidValueError as error:
             raise ConfigurationError(f"--config-label: {error}") from None
-        if not directory.is_dir():
+        try:
+            os.listdir(directory)
+        except OSError as error:
             raise ConfigurationError(
-                f"--config {directory}: with --config-label it must be a directory with a file for each configuration"
-            )
+                f"--config {directory}: with --config-label it must be a directory with a file for each configuration "
+                f"({error.strerror})"
+            ) from None
         self.problem: str | None = None
         self._directory = directory
         self._key = key
@@ -152,7 +155,7 @@ class ConfigChoice:
     def _named(self, name: str) -> Path | None:
         if "/" in name or name.startswith("."):
             return None
-        return next((path for each in SUFFIXES if (path := self._directory / f"{name}{each}").is_file()), None)
+        return next((path for each in SUFFIXES if os.path.isfile(path := self._directory / f"{name}{each}")), None)
 
     def _before(self) -> str | None:
         if self._kept is None:

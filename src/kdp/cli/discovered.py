@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
@@ -37,8 +39,7 @@ def show(out: TextIO, backend: DeviceBackend, plan: Plan, format: str) -> None:
     try:
         found = listed(discovered(backend, plan))
         # A snapshot is of another node.
-        socket = plan.settings.paths.pod_resources_socket if plan.settings.snapshot is None else None
-        holders = anyio.run(_holders, socket) if socket is not None and socket.is_socket() else None
+        holders = _holders(plan.settings.paths.pod_resources_socket) if plan.settings.snapshot is None else None
     except KdpError as error:
         raise Failure(sentence(error)) from None
     if backend.resource is not None:
@@ -56,8 +57,19 @@ def show(out: TextIO, backend: DeviceBackend, plan: Plan, format: str) -> None:
         _print_tables(out, found, holders or {})
 
 
-async def _holders(socket: Path) -> dict[tuple[str, str], str] | None:
+def _holders(socket: Path) -> dict[tuple[str, str], str] | None:
     """Return which pod holds a device, by resource and device id; None: the kubelet does not say."""
+    try:
+        is_there = stat.S_ISSOCK(os.stat(socket).st_mode)
+    except PermissionError as error:
+        warn(f"{socket}: {error.strerror}, so which pod holds a device is not shown; run this as root to see it")
+        return None
+    except OSError:
+        return None
+    return anyio.run(_asked, socket) if is_there else None
+
+
+async def _asked(socket: Path) -> dict[tuple[str, str], str] | None:
     from ..errors import PodResourcesError
     from ..kubelet.podresources import PodResources
 

@@ -24,7 +24,7 @@ from ..hardware.host import Host
 from . import asking
 from .config import ConfigFile, read
 from .living import SOCKET_HELP
-from .options import backend_options, format_option, refusing, setting_options
+from .options import backend_options, check_place, format_option, refusing, setting_options
 from .reaching import node_name
 from .streams import document, end_now, shown
 
@@ -189,9 +189,9 @@ def _seen_from_outside(name: str, kubeconfig: str | None) -> list[Finding]:
 def _write(
     out: TextIO, file: Path, node: Node, given: tuple[Mapping[str, str | None], Sequence[str], ConfigFile]
 ) -> None:
-    from .bundles import check_place, settings_of, write
+    from .bundles import settings_of, write
 
-    check_place(file)
+    check_place("--bundle", file)
     write(out, file, node, examine(QUESTIONS, node), settings_of(*given))
     if is_under_way():
         end_now(0)

@@ -115,7 +115,7 @@ class Invocation:
             short = addressed(name, self.targets)[1]
             taken = next(key for key in recipe.arguments if key == short or key.upper() == short.upper())
             made = recipe.arguments[taken]
-            if name not in stronger and not (isinstance(made, Path) and made.is_file()):
+            if name not in stronger and not (isinstance(made, Path) and os.path.isfile(made)):
                 continue
             value = given.value
             texts = cast("list[object]", value) if isinstance(value, list) else [value]

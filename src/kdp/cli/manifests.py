@@ -198,10 +198,17 @@ def _check_directory(directory: Path, first_file: str) -> None:
     """Refuse a directory with files that this command has not written; what it has written may be renewed.
 
     Raises:
-        ConfigurationError: It has some.
+        ConfigurationError: It has some, or it cannot be read.
     """
-    if not directory.is_dir() or not any(directory.iterdir()):
+    try:
+        if not os.listdir(directory):
+            return
+    except (FileNotFoundError, NotADirectoryError):  # it is made later, or refused then
         return
+    except OSError as error:
+        raise ConfigurationError(
+            f"--output {directory}: cannot be read ({error.strerror}); name another directory"
+        ) from None
     try:
         is_ours = (directory / first_file).read_text(errors="replace").startswith(f"# {_MADE}")
     except OSError:
@@ -273,7 +280,7 @@ def _deployment(
     if config is not None and config_label is not None:
         place = CONFIG_DIR if in_container else str(config.parent.absolute())
         for each in sorted(config.parent.iterdir()):
-            if in_container and each.is_file() and not each.name.startswith("."):
+            if in_container and os.path.isfile(each) and not each.name.startswith("."):
                 _carried(each, files)
         options = {"--config": place, "--config-label": config_label, **options}
     elif config is not None and kind != "helm":  # where it becomes values
@@ -438,7 +445,7 @@ def _parameters(invocation: Invocation, files: dict[str, str] | None) -> list[st
     given: list[str] = []
     for name, texts, value in invocation.parameters():
         for text in texts:
-            if isinstance(value, Path) and value.is_file():
+            if isinstance(value, Path) and os.path.isfile(value):
                 text = str(value.absolute()) if files is None else _carried(value, files)
             given.append(f"{name}={text}")
     return given
@@ -448,9 +455,15 @@ def _directories(invocation: Invocation) -> dict[str, str]:
     """Return the directories that parameters name, by parameter; of one that is not here, warn."""
     given = {name: value for name, value in invocation.recipe.arguments.items() if isinstance(value, Path)}
     for name, path in given.items():
-        if not path.exists():
-            warn(f"{name}={path}: nothing is there on this machine; the pod gets it as a directory of its node")
-    return {name: str(path.absolute()) for name, path in given.items() if path.is_dir() or not path.exists()}
+        try:
+            os.stat(path)
+        except OSError as error:
+            is_closed = isinstance(error, PermissionError)
+            why = f"user {os.geteuid()} may not look at it" if is_closed else "nothing is there on this machine"
+            warn(f"{name}={path}: {why}; the pod gets it as a directory of its node")
+    return {
+        name: str(path.absolute()) for name, path in given.items() if os.path.isdir(path) or not os.path.exists(path)
+    }
 
 
 def _carried(file: Path, files: dict[str, str]) -> str:

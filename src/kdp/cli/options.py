@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,6 +65,20 @@ class refusing:
         """Translate."""
         if isinstance(error, (ConfigurationError, InvalidValueError)):
             raise Refusal(message_of(error), as_json=self._as_json()) from None
+
+
+def check_place(flag: str, file: Path) -> None:
+    """Refuse a file that an option names, if its directory cannot be used, before anything is done for it.
+
+    Raises:
+        Refusal: Its directory does not exist, is no directory, or is closed to this user.
+    """
+    try:
+        os.stat(f"{file.absolute().parent}/")  # with the slash, a file is refused
+    except FileNotFoundError:
+        raise Refusal(f"{flag} {file}: its directory does not exist; make it, or name another file") from None
+    except OSError as error:
+        raise Refusal(f"{flag} {file}: its directory cannot be used ({error.strerror}); name another file") from None
 
 
 def setting_options(*names: str, help: Mapping[str, str] | None = None) -> Callable[[_Function], _Function]:

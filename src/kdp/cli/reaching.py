@@ -127,6 +127,7 @@ def server_of(name: str, node: str, state_dir: str | None) -> str | None:
     A resource without devices has the number 0, so the node's status alone does not tell a living plugin from one that
     has vanished.
     """
+    from ..daemon.found_sockets import sockets_in
     from ..daemon.setting import Given
     from ..daemon.sources import from_environment, resolve
     from . import asking
@@ -134,7 +135,7 @@ def server_of(name: str, node: str, state_dir: str | None) -> str | None:
     given = {key: each for key, each in from_environment(os.environ).items() if key == "state_dir"}
     flag = {} if state_dir is None else {"state_dir": Given(SETTINGS["state_dir"].flag, state_dir)}
     directory = resolve([flag, given]).state_dir
-    for path in sorted(directory.glob("[!.]*.sock")) if directory is not None else ():
+    for path in sockets_in(directory) if directory is not None else ():
         code, text = asking.ask(str(path), "/status.json")
         if code != 0:
             continue

@@ -11,7 +11,7 @@ from ..errors import KdpError, sentence
 from .failures import Failure, Refusal, warn
 from .invocation import Invocation
 from .looking import discovered
-from .options import backend_options, refusing, setting_options
+from .options import backend_options, check_place, refusing, setting_options
 from .streams import document
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def command(
     kinds = [kind.strip() for kind in redact.split(",") if kind.strip()]
     if unknown := sorted({*kinds} - {*KINDS}):
         raise Refusal(f"--redact: {unknown[0]!r} is not known; known are {', '.join(KINDS)}")
-    if not Path(file).absolute().parent.is_dir():
-        raise Refusal(f"--output {file}: its directory does not exist; make it, or name another file")
+    check_place("--output", Path(file))
     sources: list[Host] = []
 
     def recording(host: Host) -> Host:

@@ -12,6 +12,8 @@ import importlib
 import importlib.util
 import inspect
 import linecache
+import os
+import stat
 import sys
 import types
 import typing
@@ -142,9 +144,8 @@ def _load_module(target: str, name: str) -> ModuleType:
 
 
 def _load_file(target: str, path: Path) -> ModuleType:
-    if not path.is_file():
-        what = "is a directory" if path.is_dir() else "does not exist"
-        raise ConfigurationError(f"target {target!r}: the file {path} {what}; {_EXPECTED}")
+    if (obstacle := _why_no_file(path)) is not None:
+        raise ConfigurationError(f"target {target!r}: the file {path} {obstacle}; {_EXPECTED}")
     name = f"kdp_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -157,6 +158,16 @@ def _load_file(target: str, path: Path) -> ModuleType:
     with _load_errors(target):
         spec.loader.exec_module(module)
     return module
+
+
+def _why_no_file(path: Path) -> str | None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return "does not exist"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return None if stat.S_ISREG(mode) else "is a directory" if stat.S_ISDIR(mode) else "is no regular file"
 
 
 _PASSED_ON = (KeyboardInterrupt, Stopped)

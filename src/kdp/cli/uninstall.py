@@ -6,6 +6,7 @@ Files are those of this machine. What the API server has of a node is asked for 
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Final
@@ -128,9 +129,15 @@ def command(
         plan = invocation.plan() if targets else None
         settings = invocation.settings() if plan is None else plan.settings
         owner = None if plan is None else owner_of(plan, targets)
+    places = _looked_at(settings) if nodes is None else []
+    if closed := [each for each in places if _is_closed(each)]:
+        raise Failure(
+            f"user {os.geteuid()} may not look into {', '.join(map(str, closed))}, so what is left there is not known; "
+            "run this as root"
+        )
     found = find(settings, owner) if nodes is None else []
     if not found and nodes is None:
-        click.echo(f"nothing of kdp is left in {', '.join(_looked_at(settings))}")
+        click.echo(f"nothing of kdp is left in {', '.join(map(_named, places))}")
     obstacles = [each for each in found if each.obstacle is not None]
     if obstacles and not force:
         for each in obstacles:
@@ -175,17 +182,31 @@ def _tell(leftovers: list[Leftover], verb: str) -> None:
         if not each.is_directory:
             click.echo(f"{each.path} ({each.what}): {verb}")
         elif verb == "removed":
-            click.echo(f"{each.path} ({each.what}): {'not empty, or a mount' if each.path.exists() else verb}")
+            click.echo(f"{each.path} ({each.what}): {'not empty, or a mount' if os.path.exists(each.path) else verb}")
         else:
             click.echo(f"{each.path} ({each.what}): {verb}, if it is empty then")
 
 
-def _looked_at(settings: Settings) -> list[str]:
-    """Return the directories that were looked at, for a person who has mistyped one of them."""
+def _looked_at(settings: Settings) -> list[Path]:
     paths = settings.paths
     places = [paths.device_plugin_dir, paths.plugins_registry_dir, paths.plugins_dir, settings.cdi_dir]
     places += [settings.labels_dir] if settings.state_dir is None else [settings.labels_dir, settings.state_dir]
-    return [f"{each}{'' if each.is_dir() else ' (there is no such directory)'}" for each in places]
+    return places
+
+
+def _is_closed(place: Path) -> bool:
+    try:
+        os.listdir(place)
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _named(place: Path) -> str:
+    """Return a directory that was looked at, for a person who has mistyped it."""
+    return f"{place}{'' if os.path.isdir(place) else ' (there is no such directory)'}"
 
 
 def _read_taint(text: str) -> str | None:

@@ -6,13 +6,11 @@ and in a pod that has the node's files, ask the plugin that a DaemonSet runs. Al
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 POD_VOLUME: Final = "run"
@@ -23,15 +21,22 @@ POD_SOCKET: Final = "plugin.sock"
 
 def found_sockets(state_dir: Path, kubelet_root: Path) -> list[Path]:
     """Return the sockets of this node's plugins; a plugin that was killed leaves one."""
-    return [*filter(_is_socket, sorted(state_dir.glob("[!.]*.sock"))), *_of_pods(kubelet_root / "pods")]
+    pods = kubelet_root / "pods"
+    of_pods = (pods / uid / "volumes/kubernetes.io~empty-dir" / POD_VOLUME / POD_SOCKET for uid in _names(pods))
+    return [*sockets_in(state_dir), *filter(_is_socket, of_pods)]
 
 
-def _of_pods(pods: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        for uid in sorted(os.listdir(pods)):
-            path = pods / uid / "volumes/kubernetes.io~empty-dir" / POD_VOLUME / POD_SOCKET
-            if _is_socket(path):
-                yield path
+def sockets_in(state_dir: Path) -> list[Path]:
+    """Return the sockets in a state directory; none: it is empty, missing, or closed to this user."""
+    names = [name for name in _names(state_dir) if name.endswith(".sock") and not name.startswith(".")]
+    return [path for name in names if _is_socket(path := state_dir / name)]
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
 
 
 def _is_socket(path: Path) -> bool:

@@ -152,7 +152,7 @@ def _sockets(directory: Path, owner: Owner | None) -> Iterator[Leftover]:
 
 def _private(directory: Path) -> Iterator[Leftover]:
     """Tell the private directory beside sockets; one that another plugin needs is not empty."""
-    if (directory / _HIDDEN).is_dir():
+    if os.path.isdir(directory / _HIDDEN):
         yield Leftover(path=directory / _HIDDEN, what="directory of sockets that begin", is_directory=True)
 
 
@@ -162,7 +162,7 @@ def _drivers(paths: KubeletPaths, owner: Owner | None) -> Iterator[Leftover]:
         names = [] if owner.driver is None else [owner.driver]
     else:
         # A driver of kdp has these two; nobody else names a directory so.
-        names = [path.name for path, _ in _entries(paths.plugins_dir) if (path / "serialize.lock").is_file()]
+        names = [path.name for path, _ in _entries(paths.plugins_dir) if os.path.isfile(path / "serialize.lock")]
     for driver in names:
         data = paths.plugins_dir / driver
         yield from _driver_sockets(paths.plugins_registry_dir, data, driver)
@@ -176,10 +176,10 @@ def _drivers(paths: KubeletPaths, owner: Owner | None) -> Iterator[Leftover]:
             yield from (Leftover(path=Path(at, each), what=what) for each in files)
             yield from (Leftover(path=Path(at, each), what=what, is_directory=True) for each in folders)
         lock = data / "serialize.lock"
-        if lock.is_file():
+        if os.path.isfile(lock):
             yield Leftover(path=lock, what=f"lock of the driver {driver}", obstacle=_holder(lock), driver=driver)
         for folder in (data / "claims", data / "metadata", data / _HIDDEN, data):
-            if folder.is_dir():
+            if os.path.isdir(folder):
                 yield Leftover(path=folder, what=f"directory of the driver {driver}", is_directory=True)
 
 
@@ -232,7 +232,7 @@ def _state(directory: Path, owner: Owner | None, mark: str) -> Iterator[Leftover
         found = _state_file(path, mode, owner, mark)
         if found is not None:
             yield found
-    if directory.is_dir() and not directory.is_symlink():
+    if os.path.isdir(directory) and not os.path.islink(directory):
         yield Leftover(path=directory, what="state directory", is_directory=True)
 
 

@@ -33,12 +33,14 @@ class Absence:
     Attributes:
         seen: What was seen, as a sentence.
         remedy: What helps.
-        is_running: Whether a plugin runs all the same; None: that is not known.
+        is_running: Whether a plugin runs all the same.
+        is_closed: Whether this user may not look into the directory, so that a socket may be there.
     """
 
     seen: str
     remedy: str
-    is_running: bool | None = False
+    is_running: bool = False
+    is_closed: bool = False
 
 
 def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/proc/locks")) -> Absence:
@@ -66,7 +68,8 @@ def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/
         return Absence(
             f"the state directory {directory} cannot be read ({error.strerror}){running}",
             "run this as root, or as the user whose process the plugin is",
-            is_running or None,
+            is_running,
+            is_closed=isinstance(error, PermissionError),
         )
     seen = f"no plugin has a socket in {directory}{running}"
     if not is_running:

@@ -6,6 +6,7 @@ devices, or take the memory of a plugin that is killed.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -51,12 +52,20 @@ def warn_of_missing_places(settings: Settings) -> None:
     for name in _PLACES:
         setting = SETTINGS[name]
         place: Path | None = getattr(settings, name)
-        if place is not None and place != setting.default and not os.path.isdir(place):
-            logger.warning(
-                "%s %s: there is no such directory; correct the path, or mount the node's directory there",
-                setting.flag,
-                place,
-            )
+        if place is not None and place != setting.default and (why := _why_no_directory(place)) is not None:
+            remedy = "run this as root" if why == os.strerror(errno.EACCES) else "mount the node's directory there"
+            logger.warning("%s %s: %s; correct the path, or %s", setting.flag, place, why, remedy)
+
+
+def _why_no_directory(place: Path) -> str | None:
+    """Return why a path cannot be used as a directory; None: it is one that this user may look at."""
+    try:
+        os.stat(f"{place}/")  # with the slash, a file is refused
+    except FileNotFoundError:
+        return "there is no such directory"
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def warn_of_closed_kubelet(settings: Settings) -> None:
@@ -75,10 +84,10 @@ def warn_of_closed_kubelet(settings: Settings) -> None:
 
 def _missing_right(directory: Path) -> str | None:
     try:
-        os.stat(directory)
+        os.stat(f"{directory}/")
     except PermissionError:
         return "enter"
-    except OSError:  # it is not there, which is said when the kubelet is called
+    except OSError:  # there is no such directory, which is said when the kubelet is called
         return None
     return None if os.access(directory, os.W_OK | os.X_OK, effective_ids=True) else "write to"
 
@@ -93,7 +102,7 @@ def why_nothing_is_kept(settings: Settings) -> str | None:
         return None
     if place == SETTINGS["state_dir"].default and os.geteuid() != 0:
         return None
-    why = "there is no such directory" if not place.exists() else why_no_file(place)
+    why = _why_no_directory(place) or why_no_file(place)
     return None if why is None else f"state directory {place}: {why}; a restart forgets which pod holds a device"
 
 

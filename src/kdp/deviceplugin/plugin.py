@@ -299,7 +299,7 @@ class DevicePlugin:
         if state is State.WAITING and not self._options.is_watcher and view.state is not KubeletState.LISTENING:
             refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
             remedy = missing_right(errno.EACCES) if refused else ""
-            if view.state is KubeletState.NO_DIRECTORY:
+            if view.state in (KubeletState.NO_DIRECTORY, KubeletState.NOT_A_DIRECTORY):
                 remedy = "; mount the node's directory there, or give another one: --device-plugin-dir DIR"
             return f"{view.state.value} ({self._options.paths.kubelet_socket}){remedy}"
         return self._session.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tomllib
@@ -17,7 +18,7 @@ from ..storage.room import why_no_file
 from .answers import Answer, Question, Verdict, failed, not_known, ok, warning
 from .node import counted, some, text_of
 from .plain import list_in, mapping_in, mappings_in, string_in
-from .rights import is_read_only, let_write, may_write
+from .rights import AS_ROOT, is_denied, is_read_only, let_write, may_write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -178,7 +179,7 @@ def directory(node: Node) -> Answer | None:
     written = _written(node)
     if written == ():
         return ok("the plugin writes no CDI files")
-    if written is None and node.is_pod and not node.cdi_dir.exists():
+    if written is None and node.is_pod and not os.path.exists(node.cdi_dir):
         return None  # only a plugin with --cdi, or a DRA driver, mounts it
     answers = [_writing(node, path, is_used=written is not None) for path in written or (node.cdi_dir,)]
     return max(answers, key=lambda answer: [*Verdict].index(answer.verdict))
@@ -187,9 +188,11 @@ def directory(node: Node) -> Answer | None:
 def _writing(node: Node, path: Path, *, is_used: bool) -> Answer:
     """Return whether files can be written in a directory; a plugin serves no device if it uses one where none can."""
     wrong = failed if is_used else warning
-    if path.exists() and not path.is_dir():
+    if is_denied(path):
+        return wrong(f"{path} cannot be examined: {os.strerror(errno.EACCES)}", AS_ROOT)
+    if os.path.exists(path) and not os.path.isdir(path):
         return failed(f"{path} is no directory", f"remove it: rm {path}")
-    if not path.exists():
+    if not os.path.exists(path):
         if (obstacle := why_no_file(path)) is not None:
             return wrong(f"{path} does not exist, and user {os.geteuid()} cannot make it: {obstacle}", let_write(path))
         return ok(f"{path} does not exist; a plugin makes it when it needs it")
@@ -223,7 +226,7 @@ def files(node: Node) -> Answer:
                 wrong.append((_twice(spec.kind, device.name, other, path), _older(other, path)))
         gone += _gone(node, spec)
     if wrong:
-        remove = f"rm {'-r ' if wrong[0][1].is_dir() else ''}{wrong[0][1]}"
+        remove = f"rm {'-r ' if os.path.isdir(wrong[0][1]) else ''}{wrong[0][1]}"
         remedy = f"remove the file, and restart the plugin, which writes its files again: {remove}"
         return failed(some([text for text, _ in wrong], 2), remedy)
     if conflicts := _conflicts(node, owners):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..storage.room import why_no_file
 from .answers import Answer, Question, Verdict, failed, ok, warning
-from .rights import is_read_only, let_write, may_write
+from .rights import AS_ROOT, is_read_only, let_write, may_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def _state(node: Node) -> Answer:
             )
         return ok(f"{path} does not exist; a plugin makes it at its first start")
     except OSError as error:
-        return failed(f"{path} cannot be examined: {error.strerror}", "run this as root: sudo kdp doctor")
+        return failed(f"{path} cannot be examined: {error.strerror}", AS_ROOT)
     if stat.S_ISLNK(found.st_mode):
         found = os.stat(path)
     if not stat.S_ISDIR(found.st_mode):

@@ -16,7 +16,7 @@ from .answers import Answer, Question, Verdict, failed, not_known, ok, warning
 from .commands import kubectl
 from .node import text_of
 from .resources import SERVED, resources_of
-from .rights import is_read_only, let_write, may_write
+from .rights import AS_ROOT, is_read_only, let_write, may_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ def _elsewhere(node: Node) -> str:
     given = node.paths.device_plugin_dir
     for place in KNOWN_PLACES:
         found = node.host.path(place)
-        if found != given and (found / "kubelet.sock").is_socket():
+        if found != given and os.path.lexists(found / "kubelet.sock"):
             return str(found)
     return ""
 
@@ -74,7 +74,7 @@ def directory(node: Node) -> Answer:
         remedy = "start the kubelet, or name its directory: kdp doctor --device-plugin-dir DIR"
         return failed(f"{path} does not exist, so no kubelet runs here", remedy)
     except OSError as error:
-        return failed(f"{path} cannot be examined: {error.strerror}", "run this as root: sudo kdp doctor")
+        return failed(f"{path} cannot be examined: {error.strerror}", AS_ROOT)
     if not stat.S_ISDIR(found.st_mode):
         return failed(f"{path} is no directory", f"remove it, and restart the kubelet: rm {path}")
     return ok(f"{path} is a directory")
@@ -101,10 +101,8 @@ def _unlinked(node: Node, path: Path) -> Answer:
 
 def writable(node: Node) -> Answer:
     """Can a plugin make its socket there?"""
-    path = node.paths.device_plugin_dir
-    if not path.is_dir():
-        return not_known(f"{path} is no directory")
-    return _writing(path)
+    found = directory(node)
+    return _writing(node.paths.device_plugin_dir) if found.verdict is Verdict.OK else not_known(found.seen)
 
 
 def _writing(path: Path) -> Answer:
@@ -133,7 +131,7 @@ def _of_registry(node: Node, path: Path) -> Answer:
         remedy = "start the kubelet, which makes it: systemctl start kubelet; if it has another --root-dir, give it: "
         return failed(f"{path} does not exist", f"{remedy}kdp doctor --kubelet-root DIR")
     except OSError as error:
-        return failed(f"{path} cannot be examined: {error.strerror}", "run this as root: sudo kdp doctor")
+        return failed(f"{path} cannot be examined: {error.strerror}", AS_ROOT)
     if not stat.S_ISDIR(found.st_mode):
         return failed(f"{path} is no directory", f"remove it, and restart the kubelet: rm {path}")
     if found.st_nlink == 0:

@@ -186,8 +186,8 @@ class Node:
             return frozenset(plugin.mode for plugin in plugins)
         if self.mode:
             return frozenset({self.mode})
-        has_registry = self.is_pod and self.paths.plugins_registry_dir.is_dir()
-        is_driver = has_registry and not self.paths.device_plugin_dir.exists()
+        has_registry = self.is_pod and os.path.isdir(self.paths.plugins_registry_dir)
+        is_driver = has_registry and not os.path.exists(self.paths.device_plugin_dir)
         return frozenset({"dra"}) if is_driver else frozenset()
 
     def needs_plugin_directory(self) -> bool:

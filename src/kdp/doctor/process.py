@@ -115,7 +115,7 @@ def try_watch(directory: Path) -> int:
     if descriptor < 0:
         return ctypes.get_errno()
     try:
-        place = os.fsencode(directory if directory.is_dir() else "/")
+        place = os.fsencode(directory if os.path.isdir(directory) else "/")
         return ctypes.get_errno() if libc.inotify_add_watch(descriptor, place, 0x100) < 0 else 0
     finally:
         os.close(descriptor)

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+AS_ROOT: Final = "run this as root: sudo kdp doctor"
+
+
+def is_denied(path: Path) -> bool:
+    """Return whether this process may not see if a path is there: a directory above it is closed."""
+    try:
+        os.lstat(path)
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def is_read_only(path: Path) -> bool:

@@ -14,6 +14,7 @@ from .answers import Answer, Question, failed, not_known, ok, warning
 from .commands import kubectl, logs, look_for_pods, process
 from .kubelet import for_device_plugin, needs_directory
 from .node import PATIENCE, some, text_of
+from .rights import AS_ROOT, is_denied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,9 +32,15 @@ def _kind(path: Path) -> int | None:
         return None
 
 
+def _unseen(path: Path) -> str:
+    return f"user {os.geteuid()} may not see whether {path} exists"
+
+
 def kubelet_socket(node: Node) -> Answer:
     """Does a kubelet listen on kubelet.sock?"""
     path = node.paths.kubelet_socket
+    if is_denied(path):
+        return failed(_unseen(path), AS_ROOT)
     kind = _kind(path)
     if kind is None:
         seen = f"there is no {path}"
@@ -53,7 +60,7 @@ def kubelet_answers(node: Node) -> Answer:
     """Does the kubelet's process answer?"""
     path = node.paths.kubelet_socket
     if _kind(path) is None:
-        return not_known(f"there is no {path}")
+        return not_known(_unseen(path) if is_denied(path) else f"there is no {path}")
     found = greet(path, PATIENCE)
     if found.error and found.error != errno.EAGAIN:
         return not_known(f"nobody can be reached on {path}")
@@ -81,6 +88,8 @@ def _go_on(pid: int) -> str:
 def pod_resources(node: Node) -> Answer:
     """Does the pod-resources API answer?"""
     path = node.paths.pod_resources_socket
+    if is_denied(path):
+        return warning(_unseen(path), AS_ROOT)
     if _kind(path) is None:
         remedy = f"mount the node's {path.parent} into the plugin's container, or give --pod-resources-dir"
         return warning(f"there is no {path}", remedy)
@@ -103,10 +112,10 @@ def plugin(node: Node) -> Answer:
     if not plugins:
         assert node.state_dir is not None
         absence = why_no_socket(node.state_dir, node.paths, locks=node.host.path("/proc/locks"))
-        if absence.is_running is None:
-            return not_known(absence.seen, absence.remedy)
         if absence.is_running:
             return warning(absence.seen, absence.remedy)
+        if absence.is_closed:
+            return not_known(absence.seen, absence.remedy)
         return failed(f"no plugin runs: {absence.seen}", _why_it_ended(node))
     silent = [each for each in plugins if each.problem]
     if not silent:

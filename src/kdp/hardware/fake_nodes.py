@@ -138,7 +138,7 @@ class StandIns:
     @classmethod
     def of(cls, root: Path) -> StandIns | None:
         """Return those of a directory; None: it is none with stand-ins."""
-        there = (root / NODES).is_file() and (root / UNREADABLE).is_file()
+        there = os.path.isfile(root / NODES) and os.path.isfile(root / UNREADABLE)
         return cls(root) if there else None
 
     @property

@@ -8,6 +8,7 @@ whether the kubelet has heard of all its pods yet. Until then a missing pod may 
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Any, final
 
 import anyio
@@ -49,7 +50,7 @@ class PodsWatch:
         """Watch until nobody wants it any more; looked at after each event and each try."""
         backoff = Backoff(first=1.0, most=SLOWEST_TRY)
         while is_wanted():
-            if not self._socket.exists():
+            if not self._is_there():
                 await anyio.sleep(SLOWEST_TRY)
                 continue
             try:
@@ -61,6 +62,9 @@ class PodsWatch:
                 self._set_synced(False)
             if is_wanted():
                 await anyio.sleep(backoff.next())
+
+    def _is_there(self) -> bool:
+        return os.path.exists(self._socket)  # raises nothing, also where a directory above it is closed
 
     async def _follow(self, is_wanted: Callable[[], bool], backoff: Backoff) -> None:
         async with open_channel(self._socket) as channel:

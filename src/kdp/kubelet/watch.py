@@ -75,6 +75,7 @@ class KubeletState(enum.Enum):
     DENIED = "connecting to kubelet.sock is not permitted"
     NO_SOCKET = "kubelet.sock is not a socket"
     NO_DIRECTORY = "the plugin directory does not exist"
+    NOT_A_DIRECTORY = "the plugin directory is no directory"
     UNREADABLE = "kubelet.sock cannot be examined"
     NO_DESCRIPTOR = "no file descriptor is free to connect to kubelet.sock"
 
@@ -260,6 +261,8 @@ def look(path: Path) -> KubeletView:
     except FileNotFoundError:
         absent = path.parent.is_dir()
         return KubeletView(KubeletState.ABSENT if absent else KubeletState.NO_DIRECTORY)
+    except NotADirectoryError:
+        return KubeletView(KubeletState.NOT_A_DIRECTORY)
     except OSError:
         return KubeletView(KubeletState.UNREADABLE)
     identity = (found.st_dev, found.st_ino, found.st_ctime_ns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from typing import TYPE_CHECKING, Final, final
 
 import anyio
@@ -28,7 +29,7 @@ PATIENCE: Final = 5.0
 
 def why_no_file_in(name: str, place: Path) -> str | None:
     """Return why a directory takes no file; None: it does. kdp makes all but the kubelet's own."""
-    if name == "plugins" and not place.is_dir():
+    if name == "plugins" and not os.path.isdir(place):
         return "there is no such directory"
     return why_no_file(place)
 

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.nobody import as_nobody
 
 from kdp.daemon import places
-from kdp.daemon.places import warn_of_closed_kubelet, warn_of_unusable_state
+from kdp.daemon.places import (
+    warn_of_closed_kubelet,
+    warn_of_missing_places,
+    warn_of_unusable_state,
+    why_nothing_is_kept,
+)
 from kdp.daemon.settings import DEFAULT_STATE_DIR, Settings
 
 
@@ -57,3 +63,27 @@ def test_the_log_said_that_no_command_can_ask_although_the_socket_is_elsewhere(
     settings = Settings(state_dir=Path("/s"), socket=socket)
     warn_of_unusable_state(settings)
     assert ("cannot ask this process" in caplog.text) is is_said
+
+
+def test_a_closed_directory_was_told_as_one_that_is_not_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "closed").mkdir(0)
+    below = tmp_path / "closed/below"
+    settings = Settings(host_root=below, state_dir=below)
+    with as_nobody():
+        warn_of_missing_places(settings)
+        kept = why_nothing_is_kept(settings)
+    assert caplog.messages == [f"--host-root {below}: Permission denied; correct the path, or run this as root"]
+    assert kept == f"state directory {below}: Permission denied; a restart forgets which pod holds a device"
+
+
+def test_a_file_was_told_as_a_directory_of_root(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    warn_of_closed_kubelet(Settings(device_plugin_dir=file))
+    warn_of_missing_places(Settings(device_plugin_dir=file))
+    remedy = "correct the path, or mount the node's directory there"
+    assert caplog.messages == [f"--device-plugin-dir {file}: Not a directory; {remedy}"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.nobody import as_nobody
 
 from kdp.doctor.answers import Question, failed, ok
 from kdp.doctor.bundle import CONTENTS, PLACE, Settings, listed, make, read
@@ -194,6 +195,20 @@ def test_a_log_of_the_pod_in_whose_volume_the_socket_is_is_taken(tmp_path: Path)
     taken = make(made, examine([], made), Settings())
     assert taken.files[f"{PLACE}/logs/1-main-0.log"].data == b"started\n"
     assert [each.label for each in made.plugins()] == [f"plugin.sock of pod {uid}"]
+
+
+def test_without_the_right_to_see_logs_there_was_no_bundle(tmp_path: Path) -> None:
+    path = Path("/var/lib/kubelet/pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~empty-dir/run/p.sock")
+    made = node_in(tmp_path, host=Host(tmp_path / "host"), sockets=(path,), ask=lambda _: (1, ""))
+    make(made, [], Settings())  # imports all that it needs
+    closed = tmp_path / "host/var/log/pods"
+    closed.mkdir(parents=True)
+    closed.chmod(0)
+    tmp_path.chmod(0o755)
+    with as_nobody():
+        taken = make(made, [], Settings())
+    closed.chmod(0o755)
+    assert [name for name in taken.files if "/logs/" in name] == []
 
 
 def test_a_node_where_nothing_can_be_read_makes_a_bundle_too(tmp_path: Path) -> None:

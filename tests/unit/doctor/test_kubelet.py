@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.nobody import as_nobody
 
 from kdp.doctor import kubelet, sockets
 
@@ -30,6 +31,17 @@ def test_a_directory_that_is_elsewhere(tmp_path: Path) -> None:
         verdict, text = told(kubelet.directory(node_in(tmp_path)))
     assert verdict == "failed"
     assert f"a kubelet.sock is in {tmp_path}/host{place} | mount that directory" in text
+
+
+def test_a_question_failed_if_the_nodes_own_directory_is_closed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    closed = tmp_path / "host/var/lib/kubelet"
+    (closed / "device-plugins").mkdir(parents=True)
+    closed.chmod(0)
+    with as_nobody():
+        verdict, text = told(kubelet.directory(node_in(tmp_path)))
+    closed.chmod(0o755)
+    assert (verdict, "does not exist, so no kubelet runs here" in text) == ("failed", True)
 
 
 def test_a_directory_that_was_removed_under_its_mount(tmp_path: Path) -> None:

@@ -84,6 +84,11 @@ def test_without_a_directory_there_is_no_kubelet(directory: Path) -> None:
     assert state(directory / "none/kubelet.sock") is KubeletState.NO_DIRECTORY
 
 
+def test_root_was_asked_for_if_the_directory_is_a_file(directory: Path) -> None:
+    (directory / "file").touch()
+    assert state(directory / "file/kubelet.sock") is KubeletState.NOT_A_DIRECTORY
+
+
 def test_a_path_that_cannot_be_examined(directory: Path) -> None:
     (directory / "loop").symlink_to("loop")
     assert state(directory / "loop/kubelet.sock") is KubeletState.UNREADABLE

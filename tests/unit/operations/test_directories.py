@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+from tests.nobody import as_nobody
 
-from kdp.operations.directories import Directories
+from kdp.operations.directories import Directories, why_no_file_in
 from kdp_testkit.patience import PATIENCE
 
 
@@ -60,3 +61,9 @@ async def test_a_path_of_the_kubelet_that_does_not_exist_was_told_as_writable(tm
         (tmp_path / "typo").mkdir()
         await until(lambda: directories.writable == {"plugins": True, "state": True})
         tasks.cancel_scope.cancel()
+
+
+def test_nothing_was_told_of_a_kubelets_directory_below_a_closed_one(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(0)
+    with as_nobody():
+        assert why_no_file_in("plugins", tmp_path / "closed/below") is not None
