@@ -11,8 +11,10 @@ import click
 from ..daemon.setting import Given
 from ..daemon.sources import from_environment
 from ..doctor import bundle
+from ..errors import ConfigurationError
 from ..hardware.snapshot import archive
 from ..storage import reading
+from .config import read
 from .failures import Failure
 from .streams import shown
 
@@ -38,9 +40,15 @@ def settings_of(flags: Mapping[str, str | None], assignments: Sequence[str], con
     kubeconfig = flags.get("kubeconfig") or os.environ.get("KDP_KUBECONFIG") or config.settings.get("kubeconfig")
     named = kubeconfig.value if isinstance(kubeconfig, Given) else kubeconfig
     hidden = [_of_file(path) for path in (*_kubeconfigs(named), *_ACCOUNT)]
-    return bundle.Settings(
-        settings=given, parameters=parameters, hidden=[*hidden, (config.text or "").encode(errors="replace")]
-    )
+    hidden.append((config.text or "").encode(errors="replace"))
+    return bundle.Settings(settings=given, parameters=parameters, hidden=hidden, parameters_of=_parameters_of)
+
+
+def _parameters_of(path: Path, text: str) -> dict[str, object]:
+    try:
+        return {name: each.value for name, each in read(path, text).parameters.items()}
+    except ConfigurationError:  # secrets in its text are found without them
+        return {}
 
 
 _ACCOUNT: Final = (Path("/var/run/secrets/kubernetes.io/serviceaccount/token"),)
@@ -73,7 +81,7 @@ def write(out: TextIO, file: Path, node: Node, findings: Sequence[Finding], sett
         click.echo(f"  {shown(line)}", file=out)
     click.echo("Names of nodes, pods, and files stay in it. Read it before you give it away: tar xzOf FILE", file=out)
     try:
-        archive.write(made, file, first=bundle.CONTENTS)
+        archive.write(made, file, first=bundle.CONTENTS, mode=0o600)  # it names pods
     except OSError as error:
         raise Failure(f"{file} cannot be written ({error.strerror}); name another file") from None
     click.echo(f"{file}: {file.stat().st_size / 1024:.1f} KiB", file=out)

@@ -203,7 +203,11 @@ def _from_flags(assignments: Sequence[str]) -> dict[str, Given]:
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
-            raise ConfigurationError(f"--set: {assignment!r} must be NAME=VALUE; valid is --set count=4")
+            from ..hardware.snapshot import tokens  # only after a fault
+
+            raise ConfigurationError(
+                f"--set: {tokens.shown('', assignment)} must be NAME=VALUE; valid is --set count=4"
+            )
         texts.setdefault(name, []).append(text)
     return {name: Given(f"--set {name}", held[0] if len(held) == 1 else held) for name, held in texts.items()}
 

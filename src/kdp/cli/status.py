@@ -123,7 +123,8 @@ def _lines(found: Mapping[str, Any], *, is_terminal: bool) -> Iterator[str]:
     yield from (f"  {shown(note)}" for note in notes if note)
     if kubelet := found.get("kubelet"):
         since = f" since {kubelet['since']}" if kubelet["since"] else ""
-        restarts = f", {kubelet['restarts']} restarts seen" if kubelet["restarts"] else ""
+        count = kubelet["restarts"]
+        restarts = f", {count} restart{'' if count == 1 else 's'} seen" if count else ""
         yield shown(f"  kubelet: {kubelet['state']}{since}{restarts}")
     for resource in found["resources"]:
         reason = f": {resource['reason']}" if resource["reason"] else ""

@@ -208,14 +208,25 @@ class Recipe:
         try:
             return self.cls(**self.arguments)
         except (ConfigurationError, InvalidValueError) as error:  # a sentence for the admin already
-            raise ConfigurationError(f"target {self.target!r}: {message_of(error)}") from error
+            raise ConfigurationError(f"target {self.target!r}: {self._without_secrets(message_of(error))}") from error
         except _PASSED_ON:
             raise
         except BaseException as error:
-            given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items() if name != "host")
+            from ..hardware.snapshot import tokens  # late: a start does not need it
+
+            given = ", ".join(
+                f"{name}={tokens.shown(name, value)}" for name, value in self.arguments.items() if name != "host"
+            )
+            why = self._without_secrets(in_one_line(error))
             raise ConfigurationError(
-                f"target {self.target!r}: {self.cls.__name__}({given}) failed with {in_one_line(error)}"
+                f"target {self.target!r}: {self.cls.__name__}({given}) failed with {why}"
             ) from error
+
+    def _without_secrets(self, why: str) -> str:
+        """Return what the constructor raised, which may repeat the arguments."""
+        from ..hardware.snapshot import tokens  # late: a start does not need it
+
+        return tokens.hiding(why, self.arguments)
 
 
 def addressed(name: str, targets: Iterable[str]) -> tuple[str | None, str]:
@@ -258,7 +269,7 @@ def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given
             if only is not None:
                 own.add((target, taken))
             annotation = parameters[target][taken].annotation if taken in parameters[target] else str
-            arguments[target][taken] = _converted(value, annotation, targets[target].__name__)
+            arguments[target][taken] = _converted(taken, value, annotation, targets[target].__name__)
     for target, known in parameters.items():
         arguments[target] |= {name: host for name, parameter in known.items() if _is_host(parameter.annotation)}
         _check_complete(target, targets[target], known, arguments[target])
@@ -330,7 +341,7 @@ def _named(name: str, given: Given, known: Mapping[str, inspect.Parameter]) -> s
     return None
 
 
-def _converted(given: Given, annotation: Any, owner: str) -> Any:
+def _converted(name: str, given: Given, annotation: Any, owner: str) -> Any:
     if isinstance(annotation, typing.ForwardRef):
         raise ConfigurationError(
             f"{given.label}: the annotation {annotation.__forward_arg__!r} of this parameter of {owner} cannot be "
@@ -339,7 +350,7 @@ def _converted(given: Given, annotation: Any, owner: str) -> Any:
     try:
         return convert(given.value, annotation)
     except ConversionError as error:
-        raise ConfigurationError(f"{given.label}: {given.value!r} does not fit; {owner} expects {error}") from None
+        raise given.refused(name, f"does not fit; {owner} expects {error}") from None
 
 
 def _is_host(annotation: Any) -> bool:

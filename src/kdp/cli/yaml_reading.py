@@ -54,14 +54,19 @@ class _Loader(yaml.BaseLoader):
         return ""
 
     @override
+    def get_mark(self) -> yaml.Mark:
+        loader: Any = self
+        return yaml.Mark(loader.name, loader.index, loader.line, loader.column, None, 0)  # the line may hold a secret
+
+    @override
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         loader: Any = self
         event: Any = loader.peek_event()
         tag: str | None = getattr(event, "tag", None)
         if isinstance(event, yaml.AliasEvent) and not self.takes_aliases:
-            problem = f"*{event.anchor} repeats another value; write the value out"
+            problem = "an alias repeats another value; write the value out, or put a text with * in quotes"
         elif tag not in (None, "!", "tag:yaml.org,2002:str"):
-            problem = f"the tag {tag[:60]} makes an object; leave it out"
+            problem = "a tag makes an object; leave it out, or put a text with ! in quotes"
         elif self._depth >= MAX_DEPTH:
             problem = "it is nested too deeply"
         else:

@@ -44,6 +44,18 @@ class Given:
     label: str
     value: object
 
+    def refused(self, name: str, why: str) -> ConfigurationError:
+        """Return the error that this value is refused. It shows no secret.
+
+        Args:
+            name: The setting or the parameter, which decides whether the value is a secret.
+            why: The rule that the value breaks, and what to do.
+        """
+        from ..hardware.snapshot import tokens  # late: a start does not need it
+
+        text = f"{self.label}: {tokens.shown(name, self.value)} {tokens.hiding(why, {name: self.value})}"
+        return ConfigurationError(text)
+
 
 @final
 @attrs.frozen
@@ -132,7 +144,7 @@ class Setting:
         try:
             return self.parse(given.value)
         except parsers.Unacceptable as error:
-            raise ConfigurationError(f"{given.label}: {given.value!r} {error}") from None
+            raise given.refused(self.name, str(error)) from None
 
     def check_mode(self, mode: Mode, label: str, mode_flag: str) -> None:
         """Refuse a setting of another mode: it would do nothing, and nobody would say so."""

@@ -4,22 +4,22 @@ It is a snapshot of the node's hardware (`kdp.hardware.snapshot`) with documents
 both: a serial number that sysfs names is replaced in a log, too. `kdp devices --snapshot` works on a bundle.
 
 What is not known to be harmless is left out: values of the backend's own parameters, states of allocations, and what
-containers were given. `kdp.hardware.snapshot.tokens` has the table of what counts as a secret in all texts. Names of
-nodes, pods, and files stay.
+containers were given. Secrets that a plugin was given are replaced (`kdp.doctor.given`), and what counts as a secret in
+all texts is in the table of `kdp.hardware.snapshot.tokens`. Names of nodes, pods, and files stay.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import platform
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distributions
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import attrs
@@ -32,14 +32,14 @@ from ..hardware.snapshot.archive import FileEntry, Snapshot
 from ..hardware.snapshot.redact import KINDS, redact
 from ..storage.documents import parse_json
 from .answers import Answer, Question, Verdict
-from .commands import pod_uid, process
+from .commands import pod_uid
 from .examination import THREADS, Finding
+from .given import given_to_plugins
 from .node import MOST_PLUGINS, text_of
 from .plain import list_in, mapping_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Collection, Iterator
 
     from .node import Node
 
@@ -84,11 +84,13 @@ class Settings:
         settings: The values of kdp's own settings, by variable or key.
         parameters: The backend's own parameters. Only their names are told.
         hidden: Files that hold secrets, such as the configuration and the kubeconfig. Nothing of them is told.
+        parameters_of: Returns the parameters that the text of a plugin's configuration file sets.
     """
 
     settings: Mapping[str, str] = attrs.field(factory=dict[str, str])
     parameters: Mapping[str, object] = attrs.field(factory=dict[str, object])
     hidden: Sequence[bytes] = attrs.field(default=(), repr=False)
+    parameters_of: Callable[[Path, str], Mapping[str, object]] = lambda _path, _text: {}
 
 
 def make(node: Node, findings: Sequence[Finding], settings: Settings) -> Snapshot:
@@ -97,6 +99,7 @@ def make(node: Node, findings: Sequence[Finding], settings: Settings) -> Snapsho
     if snapshot is None:
         snapshot = Snapshot(kernel=f"{platform.system()} {platform.release()} {platform.machine()}")
     statuses = [*_statuses(node)]
+    given = given_to_plugins(node, statuses, settings.parameters_of)
     documents: dict[str, object] = {
         "about.json": _about(),
         "answers.json": [_answer(each) for each in findings],
@@ -116,31 +119,36 @@ def make(node: Node, findings: Sequence[Finding], settings: Settings) -> Snapsho
         snapshot.files[f"{PLACE}/{name}"] = FileEntry(f"{json.dumps(document, indent=1)}\n".encode(), 0o644)
     for name, data in (*_logs(node), *_own_logs(node)):
         snapshot.files[f"{PLACE}/logs/{name}"] = FileEntry(data, 0o644)
-    snapshot.files[CONTENTS] = FileEntry(b"", 0o644)
+    notes = (f"not read, so a secret of it may be left in a log or reason: {each}\n" for each in given.not_read)
+    snapshot.files[CONTENTS] = FileEntry("".join(dict.fromkeys(notes)).encode(errors="replace"), 0o644)
     public = {*_public(statuses), *(part for path in _names(snapshot) for part in os.fsencode(path).split(b"/"))}
-    environ, parameters = _given(node, settings)
-    redact(
-        snapshot,
-        KINDS,
-        known=tokens.unreadable(parameters, public),
-        hidden=[*settings.hidden, *(json.dumps(each).encode() for each in (environ, parameters))],
-        public=public,
-    )
+    # A reason or a log may repeat what this command or a plugin was given.
+    known = [*tokens.unreadable(settings.parameters, public), *tokens.unreadable(given.parameters, public)]
+    environs = [{name: each[name] for name in each.keys() - _DIRECTORIES} for each in (node.environ, given.environ)]
+    values = (*environs, settings.parameters, given.parameters)
+    hidden = [*settings.hidden, *given.texts, *(json.dumps(each, default=str).encode() for each in values)]
+    redact(snapshot, KINDS, known=known, hidden=hidden, public=public)
     for path, file in snapshot.files.items():
         if path.startswith(PLACE) and path.endswith(".json"):
             snapshot.files[path] = attrs.evolve(file, data=_valid(file.data))
-    contents = "".join(f"{line}\n" for line in listed(snapshot))
-    snapshot.files[CONTENTS] = FileEntry(contents.encode(), 0o644)
+    silent = {f"status-{n}.json" for n, (_, told) in enumerate(statuses) if list(mapping_in(told)) == ["problem"]}
+    contents = [f"{line}\n".encode() for line in _contents(snapshot, silent)]
+    snapshot.files[CONTENTS] = FileEntry(b"".join([*contents, snapshot.files[CONTENTS].data]), 0o644)
     return snapshot
 
 
 def listed(snapshot: Snapshot) -> list[str]:
-    """Return what a bundle holds, one line for each document and one for the hardware."""
+    """Return what a bundle holds, one line for each document and one for the hardware; then what was not read."""
+    return snapshot.files[CONTENTS].data.decode().splitlines()
+
+
+def _contents(snapshot: Snapshot, silent: Collection[str]) -> list[str]:
     lines: list[str] = []
     for path, file in sorted(snapshot.files.items()):
         name = path.removeprefix(f"{PLACE}/")
         if name != path and path != CONTENTS:
             what = next(text for start, text in _WHAT.items() if name.startswith(start))
+            what = "only the reason why a plugin did not answer with its status" if name in silent else what
             lines.append(f"{path[1:]}: {what}, {max(1, len(file.data) >> 10)} KiB")
     hardware = [path for path in snapshot.files if not path.startswith(f"{PLACE}/")]
     counts = f"{len(hardware)} attributes, {len(snapshot.links)} links, {len(snapshot.nodes)} device nodes"
@@ -165,7 +173,7 @@ def read(file: Path) -> Bundle:
     Raises:
         ConfigurationError: It cannot be read, or is no bundle.
     """
-    snapshot = archive.read(file)
+    snapshot = archive.read(file, kind="bundle", command="kdp doctor --bundle")
     try:
         about = _document(snapshot, "about.json")
         answers = _document(snapshot, "answers.json")
@@ -282,29 +290,8 @@ def _end_of(path: Path) -> bytes:
         return b""
 
 
-_DIRECTORIES: Final = ("PWD", "OLDPWD")
+_DIRECTORIES: Final = frozenset({"PWD", "OLDPWD"})
 """Variables in which a shell has its working directory: the answers are about paths in it."""
-
-
-def _given(node: Node, settings: Settings) -> tuple[dict[str, str], dict[str, object]]:
-    """Return all variables and parameters, also the plugins': a reason or a log may repeat secrets of them."""
-    environ = dict(node.environ)
-    parameters = dict(settings.parameters)
-    for path in node.sockets[:MOST_PLUGINS]:
-        pid = process(path)
-        variables = _words(node, f"/proc/{pid}/environ") if pid else []
-        arguments = _words(node, f"/proc/{pid}/cmdline") if pid else []
-        pairs = [each.partition("=") for each in variables]
-        environ |= {name: text for name, _, text in pairs}
-        parameters |= {f"{name} of {pid}": text for name, _, text in pairs if name.startswith("KDP_SET_") and text}
-        given = [each for flag, each in itertools.pairwise(arguments) if flag == "--set"]
-        given += [each.removeprefix("--set=") for each in arguments if each.startswith("--set=")]
-        parameters |= {f"{name} of {pid}": text for name, _, text in (each.partition("=") for each in given)}
-    return {name: text for name, text in environ.items() if name not in _DIRECTORIES}, parameters
-
-
-def _words(node: Node, path: str) -> list[str]:
-    return text_of(node.host.path(path)).split("\0")
 
 
 def _public(statuses: Sequence[tuple[Path, object]]) -> Iterator[bytes]:

@@ -252,9 +252,9 @@ def _sick(resource: ServedResource) -> str:
 
 
 def reasons_of(reasons: Iterable[str]) -> str:
-    """Return reasons with their numbers, the most frequent first."""
+    """Return the reasons of devices with how many have each, the most frequent first."""
     counts = Counter(reason or "no reason was given" for reason in reasons)
-    return some([f"{number} times: {reason}" for reason, number in counts.most_common()])
+    return some([f"{counted(number, 'device')}: {reason}" for reason, number in counts.most_common()])
 
 
 QUESTIONS: Final = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -78,3 +80,97 @@ async def test_it_took_42_mib_where_the_kubelet_has_a_pod_resources_api(
             int(measured.stdout.split()[1]) / 1024,
             "MiB",
         )
+
+
+REFUSED = """
+import kdp
+
+
+class Refused(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    def __init__(self, token: str, note: str = "") -> None:
+        self.told = f"server refused {token}, {note}"
+
+    def discover(self):
+        return [kdp.Device(id="w0", health=kdp.Health.unhealthy(self.told))]
+"""
+
+
+class Bundled:
+    """A bundle of the doctor: what it printed, and all bytes of the archive."""
+
+    def __init__(self, listed: str, held: bytes) -> None:
+        self.listed = listed
+        self.held = held
+
+
+async def bundled(kubelet: SimulatedKubelet, tmp_path: Path) -> Bundled:
+    (tmp_path / "host").mkdir(exist_ok=True)
+    file = tmp_path / "b.tar.gz"
+    whole = [*command(kubelet, tmp_path)[:-2], "--host-root", str(tmp_path / "host"), "--bundle", str(file)]
+    done = await anyio.run_process(whole, cwd=tmp_path.parent)
+    return Bundled(done.stdout.decode(), gzip.decompress(file.read_bytes()))
+
+
+NOT_READ = "not read, so a secret of it may be left in a log or reason: "
+
+
+@pytest.mark.parametrize("how", ["flag", "equals", "variable", "relative", "link"])
+async def test_the_secret_of_a_living_plugins_configuration_file_was_in_the_bundle(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, how: str
+) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("set: {token: Kx9-hunter2-77ab, note: 'an Ab-12 that is free text'}\n")
+    variables: dict[str, str] = {}
+    arguments = {
+        "flag": ["--config", str(config)],
+        "equals": [f"--config={config}"],
+        "relative": ["--config", "c.yaml"],
+        "link": ["--config", str(tmp_path / "link.yaml")],
+    }.get(how, [])
+    (tmp_path / "link.yaml").symlink_to(config)
+    if how == "variable":
+        variables["KDP_CONFIG"] = str(config)
+    async with start(REFUSED, "Refused", *arguments, cwd=tmp_path, **variables) as plugin:
+        await plugin.says("server refused Kx9-hunter2-77ab, an Ab-12 that is free text")
+        made = await bundled(kubelet, tmp_path)
+    assert b"server refused ***, ***" in made.held
+    assert b"hunter2" not in made.held
+    assert b"Ab-12" not in made.held
+    assert NOT_READ not in made.listed
+
+
+@pytest.mark.parametrize("left", ["edited", "damaged", "missing"])
+async def test_the_secret_of_the_last_good_configuration_was_in_the_bundle(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, left: str
+) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("set: {token: Kx9-hunter2-77ab}\n")
+    async with start(REFUSED, "Refused", "--config", str(config)) as plugin:
+        await plugin.says("server refused Kx9-hunter2-77ab")
+        if left == "missing":
+            config.unlink()
+        else:
+            config.write_text("set: {token: [Zz8-hunter3-66cd" + ("]}\n" if left == "edited" else "\n"))
+        plugin.process.send_signal(signal.SIGHUP)
+        refused = await plugin.says("the previous configuration stays in force")
+        made = await bundled(kubelet, tmp_path)
+    assert "hunter3" not in refused
+    assert ("set.token in" in refused, "['***'] does not fit" in refused) == (left == "edited", left == "edited")
+    assert b"server refused ***" in made.held
+    assert b"hunter" not in made.held
+    missing = f"{NOT_READ}{config} of process {plugin.process.pid} (No such file or directory)"
+    assert (missing in made.listed) == (left == "missing")
+    assert missing.encode() in made.held or left != "missing"
+
+
+async def test_a_configuration_that_was_a_pipe_is_listed_as_not_read(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """Nobody can read a pipe twice, so the promise does not hold."""
+    shell = ["bash", "-c", 'exec "$0" "$@" --config <(echo "set: {token: Kx9-hunter2-77ab}")', sys.executable]
+    async with start(REFUSED, "Refused", under=shell) as plugin:
+        await plugin.says("server refused Kx9-hunter2-77ab")
+        made = await bundled(kubelet, tmp_path)
+    assert f"{NOT_READ}/dev/fd/63 of process {plugin.process.pid} (" in made.listed

@@ -67,7 +67,7 @@ ALIASES = "set:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
             f"{'[' * 101}{']' * 101}",
             "is not valid JSON: it is nested too deeply",
         ),
-        ("c.yaml", ALIASES, "is not valid YAML: *a repeats another value"),
+        ("c.yaml", ALIASES, "is not valid YAML: an alias repeats another value"),
         ("c.yaml", "mode: dra\nmode: dra", "is not valid YAML: it has the key 'mode' twice"),
         ("c.json", '{"mode": "dra", "mode": "dra"}', "is not valid JSON: it has the key 'mode' twice"),
         ("c.yaml", "log-format: json\nlog_format: text", "'log_format' is there twice, with '-' and '_'; remove one"),
@@ -83,6 +83,13 @@ def test_a_wrong_file_is_refused_with_its_name(tmp_path: Path, name: str, text: 
         read(path)
     assert str(caught.value).startswith(f"configuration file {path}: {sentence}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["[Kx9", "Kx9: x", "'Kx9", "*Kx9", "!Kx9", "@Kx9", "{Kx9"])
+def test_the_sentence_about_a_wrong_file_showed_the_line_with_the_secret(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not valid YAML: .* at line 2, column") as caught:
+        read(written(tmp_path, "c.yaml", f"set:\n  token: {value}\nmode: dra\n"))
+    assert "Kx9" not in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import stat
 import subprocess
 import sys
 import tarfile
@@ -168,6 +169,7 @@ def test_a_bundle_is_written_without_secrets_and_says_first_what_is_in_it(tmp_pa
     assert first.startswith("The bundle holds, without serial numbers,")
     assert "  kdp-bundle/answers.json: the answers of kdp doctor, " in "\n".join(lines)
     assert last.startswith(f"{tmp_path}/b.tar.gz: ")
+    assert stat.S_IMODE((tmp_path / "b.tar.gz").stat().st_mode) == 0o600
     with tarfile.open(tmp_path / "b.tar.gz") as opened:
         held = opened.extractfile("kdp-bundle/settings.json")
         assert held is not None

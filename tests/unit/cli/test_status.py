@@ -142,6 +142,12 @@ def test_what_only_the_json_had_was_missing_in_the_text(tmp_path: Path) -> None:
     assert "awaiting stream (registered, the kubelet has not asked for the devices yet)" in text
 
 
+def test_one_restart_is_one(tmp_path: Path) -> None:
+    answer = {**ANSWER, "kubelet": {"state": "listening", "since": None, "restarts": 1}}
+    text = answered(tmp_path / "a.sock", 200, json.dumps(answer)).stdout
+    assert "  kubelet: listening, 1 restart seen" in text.splitlines()
+
+
 def test_only_ten_events_were_shown(tmp_path: Path) -> None:
     event = {"at": "", "kind": "fault", "subject": "s", "devices": [], "more": 0, "count": 1}
     events = [{**event, "text": f"number {n}"} for n in range(60)]

@@ -231,6 +231,52 @@ def test_a_constructor_that_raises_is_told_with_its_arguments(write: Write) -> N
     assert "Widgets(path=PosixPath('x'), count=-1) failed with ValueError: count is negative (" in str(caught.value)
 
 
+GUARDED = """
+import dataclasses
+import kdp
+
+@dataclasses.dataclass
+class Login:
+    password: str
+
+    def __post_init__(self):
+        raise ValueError(f"no {self.password}")
+
+class X(kdp.DeviceBackend):
+    def __init__(self, token: str = "", pin: int = 0, credentials: Login = None, secret=None, cookie=None, url=""):
+        if secret:
+            raise kdp.ConfigurationError(f"bad {secret}")
+        int(token or "0")
+
+    def discover(self):
+        return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"token": ["Kx9-hunter2"]}, "--set token: ['***'] does not fit; X expects text (str)"),
+        ({"pin": "Kx9-hunter2"}, "--set pin: '***' does not fit; X expects a whole number (int); valid is 4"),
+        ({"credentials": {"password": "Kx9-hunter2"}}, "(no ***)"),
+        (
+            {"token": "Kx9-hunter2"},
+            "X(token='***') failed with ValueError: invalid literal for int() with base 10: '***'",
+        ),
+        ({"secret": "Kx9-hunter2"}, "target 'x': bad ***"),
+        ({"token": "x", "cookie": {"a": ["Kx9-hunter2"]}}, "cookie={'a': ['***']}"),
+        ({"token": "x", "url": "https://me:Kx9-hunter2@h"}, "url='https://me:***@h'"),
+    ],
+)
+def test_a_refused_value_showed_the_secret(write: Write, values: dict[str, object], sentence: str) -> None:
+    write(GUARDED)
+    targets = {"x": load("widgets_for_a_test:X")}
+    with pytest.raises(ConfigurationError) as caught:
+        assign(targets, given(**values), host=HOST)[0].make()
+    assert sentence in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("statement", "failure"),
     [

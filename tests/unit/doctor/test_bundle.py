@@ -149,7 +149,14 @@ def test_what_an_issue_needs_is_in_it(node: Node, tmp_path: Path) -> None:
     assert made.files["/sys/bus/pci/devices/0000:03:00.0/vendor"].data == b"0x15b3\n"
     contents = made.files[f"{PLACE}/CONTENTS"].data.decode().splitlines()
     assert contents == listed(made)
-    assert len(contents) == len(documents) + 2
+    about_files, not_read = contents[: len(documents) + 2], contents[len(documents) + 2 :]
+    assert "kdp-bundle/status-0.json: what a plugin says of itself: " in "\n".join(about_files)
+    assert "kdp-bundle/status-1.json: only the reason why a plugin did not answer with its status, 1 KiB" in about_files
+    assert not_read == [
+        f"not read, so a secret of it may be left in a log or reason: {what}"
+        for number in (0, 1)
+        for what in [f"variables, arguments, and files of the plugin at {tmp_path}/{number}.sock (no process is seen)"]
+    ]
 
 
 def test_no_secret_is_left(node: Node, tmp_path: Path) -> None:
@@ -173,6 +180,15 @@ def test_the_answers_are_read_elsewhere(node: Node, tmp_path: Path) -> None:
     assert found.about["kdp"] == "0.1.0"
     [finding] = found.findings
     assert (finding.question.id, finding.answer.verdict.value, finding.answer.remedy) == ("a", "failed", "rm -r x")
+
+
+@pytest.mark.parametrize("data", [b"no archive", gzip.compress(b"no archive"), gzip.compress(bytes(10240))])
+def test_a_file_that_is_no_archive_was_refused_with_the_name_of_another_command(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "b.tar.gz").write_bytes(data)
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path / "b.tar.gz")
+    assert str(caught.value).startswith(f"bundle {tmp_path}/b.tar.gz: is not a bundle")
+    assert str(caught.value).endswith("; expected a .tar.gz as kdp doctor --bundle writes it")
 
 
 @pytest.mark.parametrize("text", ["", "7", '[{"answer": "perhaps"}]'])

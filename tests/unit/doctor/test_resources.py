@@ -160,11 +160,11 @@ def test_no_healthy_device(tmp_path: Path) -> None:
     sick = status(resource(*(device(f"w{n}", reason="fan failed") for n in range(2)), device("w2", reason="lost")))
     verdict, text = told(resources.allocatable(node_in(tmp_path, sick)))
     assert verdict == "failed"
-    assert f"{RESOURCE}: 0 of 3 devices healthy; 2 times: fan failed, 1 times: lost | look at the hardware" in text
+    assert f"{RESOURCE}: 0 of 3 devices healthy; 2 devices: fan failed, 1 device: lost | look at the hardware" in text
     assert "no device was discovered" in told(resources.allocatable(node_in(tmp_path, status(resource()))))[1]
     half = status(resource(device("w0"), device("w1", reason="")))
     verdict, text = told(resources.allocatable(node_in(tmp_path, half)))
-    assert (verdict, "1 of 2 devices healthy; 1 times: no reason was given" in text) == ("warning", True)
+    assert (verdict, "1 of 2 devices healthy; 1 device: no reason was given" in text) == ("warning", True)
 
 
 def compared(*, missing: tuple[str, ...] = (), phantom: tuple[str, ...] = ()) -> dict[str, Any]:

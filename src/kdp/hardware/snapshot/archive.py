@@ -103,8 +103,13 @@ class Snapshot:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read(file: str | os.PathLike[str]) -> Snapshot:
+def read(file: str | os.PathLike[str], *, kind: str = "snapshot", command: str = "kdp snapshot") -> Snapshot:
     """Read a snapshot and check all of it.
+
+    Args:
+        file: The archive.
+        kind: What errors call it.
+        command: What writes such an archive, for errors.
 
     Raises:
         ConfigurationError: It cannot be read, is not a snapshot, is cut off, of a newer format, or not safe to unpack.
@@ -113,13 +118,14 @@ def read(file: str | os.PathLike[str]) -> Snapshot:
     import tarfile
     import zlib
 
-    label = f"snapshot {os.fspath(file)}"
+    label = f"{kind} {os.fspath(file)}"
+    expected = f"expected a .tar.gz as {command} writes it"
     try:
         data = reading.read(file, limit=MAX_BYTES)
     except OSError as error:
         raise ConfigurationError(f"{label}: cannot be read ({error.strerror})") from None
     if not data.startswith(b"\x1f\x8b"):
-        raise ConfigurationError(f"{label}: is not a snapshot; expected a .tar.gz as kdp snapshot writes it")
+        raise ConfigurationError(f"{label}: is not a {kind}; {expected}")
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             plain = stream.read(MAX_BYTES + 1)
@@ -128,21 +134,19 @@ def read(file: str | os.PathLike[str]) -> Snapshot:
     except (OSError, zlib.error):
         raise ConfigurationError(f"{label}: is damaged; take it again or copy it again") from None
     if len(plain) > MAX_BYTES:
-        raise ConfigurationError(f"{label}: holds more than {MAX_BYTES >> 20} MiB, which no snapshot does")
+        raise ConfigurationError(f"{label}: holds more than {MAX_BYTES >> 20} MiB, which no {kind} does")
     if plain[257:262] == b"ustar" and not plain.endswith(bytes(2 * tarfile.BLOCKSIZE)):
         raise ConfigurationError(f"{label}: is cut off; take it again or copy it again")  # tarfile may not notice
     try:
         with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
-            return _of_archive(archive)
+            return _of_archive(archive, kind, expected)
     except InvalidValueError as error:
         raise ConfigurationError(f"{label}: {error}") from None
     except (tarfile.TarError, EOFError, ValueError, OverflowError):  # tarfile lets the numbers in a header overflow
-        raise ConfigurationError(
-            f"{label}: is not a snapshot, or is damaged; expected a .tar.gz as kdp snapshot writes it"
-        ) from None
+        raise ConfigurationError(f"{label}: is not a {kind}, or is damaged; {expected}") from None
 
 
-def _of_archive(archive: tarfile.TarFile) -> Snapshot:
+def _of_archive(archive: tarfile.TarFile, kind: str, expected: str) -> Snapshot:
     lists: dict[str, str] = {}
     snapshot = Snapshot()
     for position, member in enumerate(archive):
@@ -169,7 +173,7 @@ def _of_archive(archive: tarfile.TarFile) -> Snapshot:
             raise InvalidValueError(
                 f"{member.name} is not a file, a directory, or a link; a snapshot holds nothing else"
             )
-    _check_format(lists)
+    _check_format(lists, kind, expected)
     snapshot.kernel = lists[_KERNEL].strip()
     snapshot.nodes = parse_nodes(lists[NODES])
     snapshot.unreadable = {path: reason for path, (_, reason) in parse_unreadable(lists[UNREADABLE]).items()}
@@ -183,11 +187,11 @@ def _of_archive(archive: tarfile.TarFile) -> Snapshot:
     return snapshot
 
 
-def _check_format(lists: Mapping[str, str]) -> None:
+def _check_format(lists: Mapping[str, str], kind: str, expected: str) -> None:
     declared = lists.get(_FORMAT, f"{_NAME} {FORMAT_VERSION}").split()
     if len(declared) < 2 or declared[0] != _NAME or not declared[1].isdigit():
         raise InvalidValueError(
-            f"is not a snapshot: its FORMAT says {' '.join(declared)[:40]!r}; expected {_NAME} and a number"
+            f"is not a {kind}: its FORMAT says {' '.join(declared)[:40]!r}; expected {_NAME} and a number"
         )
     if int(declared[1]) > FORMAT_VERSION:
         raise InvalidValueError(
@@ -195,9 +199,7 @@ def _check_format(lists: Mapping[str, str]) -> None:
         )
     missing = sorted(_LISTS - {_FORMAT} - lists.keys())
     if missing:
-        raise InvalidValueError(
-            f"is not a snapshot: it has no {missing[0]}; expected a .tar.gz as kdp snapshot writes it"
-        )
+        raise InvalidValueError(f"is not a {kind}: it has no {missing[0]}; {expected}")
 
 
 def _safe_path(name: str) -> str:
@@ -341,13 +343,14 @@ def _remove_all() -> None:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def write(snapshot: Snapshot, file: Path, *, first: str | None = None) -> None:
+def write(snapshot: Snapshot, file: Path, *, first: str | None = None, mode: int = 0o644) -> None:
     """Write a snapshot; what is there is replaced at once or not at all.
 
     Args:
         snapshot: The snapshot.
         file: Where it is written.
         first: The path of the file that people are to see first; None: the lists are first.
+        mode: Who may read it.
 
     Raises:
         OSError: It cannot be written.
@@ -378,4 +381,4 @@ def write(snapshot: Snapshot, file: Path, *, first: str | None = None) -> None:
                 add(path, 0o777, target=snapshot.links[path], kind=tarfile.SYMTYPE)
             else:
                 add(path, 0o755, kind=tarfile.DIRTYPE)
-    files.replace(file, buffer.getvalue(), mode=0o644, sync="nothing")
+    files.replace(file, buffer.getvalue(), mode=mode, sync="nothing")

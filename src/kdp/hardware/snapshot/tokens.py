@@ -62,7 +62,15 @@ _VALUE: Final = (
     rb"(?:b(?=[\"']))?(?:(\\{0,7})([\"'])((?:(?!(?<!\\)\1\2)[^\n])+)"  # until the same quote without a backslash
     rb"|((?![{\[(<$])[^\s\"'\\,;&}\])]+))"
 )
+_WORDS: Final = rb"[^\s\"'\\,;&{}\[\]()<>]+(?:[ \t]+[^\s\"'\\,;&{}\[\]()<>]+)*"  # until a comma, quote, or bracket
 _FLAG: Final = rb"(?<![\w.-])(?=--?[A-Za-z])"
+
+_HARMLESS: Final = frozenset(
+    b"null true false none yes no on off not missing invalid expired required refused denied rejected failed unknown "
+    b"empty unset set given found wrong bad the a an and or for from in of is was must may can cannot has should too "
+    b"there unauthorized forbidden changed rotated left needed optional default".split()
+) | {b"left out"}
+"""Words that follow the name of a secret in a sentence."""
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
@@ -77,12 +85,14 @@ class Rule:
         pattern: Finds it; the last group that matches is the secret.
         kept: What stays beside it.
         is_sure: Whether it is a secret in any case. If not, plain words and public names are none.
+        is_to_the_end: Whether a sentence may go on behind the secret. Then its first word is looked for elsewhere, too.
     """
 
     what: str
     pattern: re.Pattern[bytes]
     kept: str
     is_sure: bool = True
+    is_to_the_end: bool = False
 
 
 RULES: Final = (
@@ -123,6 +133,17 @@ RULES: Final = (
         "nothing",
     ),
     Rule(
+        # Not in "cannot read the token: connection refused": there the name ends what an error says.
+        "all words of a passphrase, and of what a label with such a name has after its colon",
+        re.compile(
+            rb"(?:(?:^|[:,;({\[\"'][ \t]{0,8})" + _name(f"(?i:{_SURE})") + rb"|" + _name("(?i:passphrase)") + rb")"
+            rb":[ \t]+(?!(?i:" + b"|".join(sorted(_HARMLESS)) + rb")\b)(" + _WORDS + rb")",
+            re.MULTILINE,
+        ),
+        "the name, and a sentence such as 'token: must be set'",
+        is_to_the_end=True,
+    ),
+    Rule(
         "what a name of a secret is given",
         re.compile(_name(f"(?i:{_SURE})") + _BECOMES + _VALUE),
         "the name",
@@ -156,13 +177,6 @@ RULES: Final = (
         is_sure=False,
     ),
 )
-
-_HARMLESS: Final = frozenset(
-    b"null true false none yes no on off not missing invalid expired required refused denied rejected failed unknown "
-    b"empty unset set given found wrong bad the a an and or for from in of is was must may can cannot has should too "
-    b"unauthorized forbidden changed rotated left needed optional default".split()
-) | {b"left out"}
-"""Words that follow the name of a secret in a sentence."""
 
 _WORD: Final = r"(?:[A-Z]?[a-z]+|[A-Z]{2,9}|[a-z]{1,4}[0-9]{1,2})"
 _NUMBER: Final = r"[0-9]{1,3}(?:\.[0-9]{1,3}){0,3}"
@@ -220,7 +234,7 @@ class _Search:
             held = cast("Mapping[str, Any]", value)
             paired = str(held["name"]) if {"name", "value"} <= held.keys() else ""  # a variable of a container
             return {
-                self._string(key): self.value(each, name or (paired if key == "value" else _telling(key)))
+                self._string(str(key)): self.value(each, name or (paired if key == "value" else _telling(str(key))))
                 for key, each in held.items()
             }
         if isinstance(value, list):
@@ -249,7 +263,8 @@ class _Search:
             start, end = match.span(match.lastindex or 0)
             secret = text[start:end]
             if self._is_secret(secret, is_sure=rule.is_sure):
-                self._spread(secret, is_sure=rule.is_sure)
+                for each in (secret, *secret.split()[:1]) if rule.is_to_the_end else (secret,):
+                    self._spread(each, is_sure=rule.is_sure)
                 parts += [text[kept:start], STAND_IN.encode()]
                 at = kept = end
             else:  # it may hold the name of another one, as in "session: password=..."
@@ -309,6 +324,18 @@ def without_values(mapping: Mapping[str, object]) -> dict[str, object]:
     return cast("dict[str, object]", _Search(()).value(dict(mapping)))
 
 
+def shown(name: str, value: object) -> str:
+    """Return how an error shows the value of a setting or parameter: as Python writes it, without its secrets."""
+    return hiding(repr(without_values({name: value})[name]), {name: value})
+
+
+def hiding(text: str, given: Mapping[str, object]) -> str:
+    """Return a text that may repeat these values, without those that are secrets by their names, and by `RULES`."""
+    leaves = {name: [*_leaves(value)] for name, value in given.items() if _telling(name)}
+    known = [each for name, held in leaves.items() for each in held if NAMES.fullmatch(name) or not is_plain(each)]
+    return without({"": text.encode(errors="backslashreplace")}, known)[0][""].decode()
+
+
 def unreadable(parameters: Mapping[str, object], public: Collection[bytes] = ()) -> list[bytes]:
     """Return values that may be secrets by themselves: free texts, and all whose name is one of a secret.
 
@@ -338,7 +365,7 @@ def _leaves(value: object) -> Iterator[bytes]:
     if isinstance(value, dict):
         for each in cast("Mapping[str, Any]", value).values():
             yield from _leaves(each)
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):
         for each in cast("list[object]", value):
             yield from _leaves(each)
     elif value is not None and not isinstance(value, bool):

@@ -8,7 +8,7 @@ import pytest
 
 from kdp.hardware.snapshot.archive import FileEntry, Snapshot
 from kdp.hardware.snapshot.redact import KINDS, redact
-from kdp.hardware.snapshot.tokens import RULES, unreadable, without, without_values
+from kdp.hardware.snapshot.tokens import RULES, hiding, shown, unreadable, without, without_values
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,10 @@ from kdp.hardware.snapshot.tokens import RULES, unreadable, without, without_val
         ("https://me:secret1@example.com/x", "https://me:***@example.com/x"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMII\nabc\n-----END", "-----BEGIN RSA PRIVATE KEY-----***-----END"),
         ("token: null", "token: null"),
+        ("wrong passphrase: correct horse battery staple, try again", "wrong passphrase: ***, try again"),
+        ("ERROR vendor: password: correct horse battery staple\nnext", "ERROR vendor: password: ***\nnext"),
+        ("Unhealthy (token: correct horse battery)", "Unhealthy (token: ***)"),
+        ('the "secret: correct horse" of w0', 'the "secret: ***" of w0'),
         ("count=4 at 10.0.0.1:8080 is fine", "count=4 at 10.0.0.1:8080 is fine"),
     ],
 )
@@ -85,6 +89,7 @@ def test_no_secret_is_left_in_any_notation(text: str) -> None:
         "pci:v000010DEd00002204sv000010DEsd00001467bc03sc00i00", "licence: Apache-2.0", "Basic authentication failed",
         "/sys/devices/pci0000:00/0000:00:1c.0/PNP0C0A/driver", "registry.example.com:5000/img:v1.2@sha256:ab12",
         "ssh://git@host/x", "exit code=137", "sort-key=name", "say --metrics on, or give --http :8080",
+        "vendor: token: must be set", "KDP_SET_TOKEN: there is no parameter 'token'", "error: password: not set in w",
         "kubelet.sock answered in 0.25 s", "https://vendor.example.com/v1?count=12",
     ],
 )  # fmt: skip
@@ -111,6 +116,36 @@ def test_the_scheme_of_a_header_is_no_secret() -> None:
     assert secrets == {b"Abc12345", b"Xyz98765", b"Qwe13579"}
 
 
+def test_the_first_word_behind_a_label_is_looked_for_elsewhere() -> None:
+    texts = {"a": b"password: hunter2horse was refused by w0", "b": b"given hunter2horse, and w0 was refused"}
+    assert without(texts)[0] == {"a": b"password: ***", "b": b"given ***, and w0 was refused"}
+
+
+def test_the_reason_of_an_error_that_ends_with_a_name_stays_but_for_its_first_word() -> None:
+    text = b"cannot read the token: connection refused by 10.0.0.1"
+    assert without({"a": text})[0] == {"a": b"cannot read the token: *** refused by 10.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "left"),
+    [
+        ("token", "Kx9-hunter2", "'***'"), ("token", ["Kx9-hunter2"], "['***']"), ("api_key", {"a": 1}, "{'a': '***'}"),
+        ("pin", [4711471], "['***']"), ("key", "many", "'many'"), ("count", {1: "many"}, "{'1': 'many'}"),
+        ("url", "https://me:hunter2@h", "'https://me:***@h'"), ("login", {"password": [1]}, "{'password': ['***']}"),
+        ("count", None, "None"), ("token", None, "None"),
+    ],
+)  # fmt: skip
+def test_an_error_shows_a_value_without_its_secrets(name: str, value: object, left: str) -> None:
+    assert shown(name, value) == left
+
+
+def test_what_others_say_of_a_value_is_shown_without_it() -> None:
+    text = "bad literal: 'Kx9-hunter2'; valid is 4"
+    assert hiding(text, {"token": "Kx9-hunter2", "count": 4}) == "bad literal: '***'; valid is 4"
+    assert hiding(text, {"tokens": ("a", "Kx9-hunter2")}) == "bad literal: '***'; valid is 4"
+    assert hiding(text, {"count": "Kx9-hunter2"}) == text
+
+
 def test_each_rule_says_what_it_finds_and_keeps() -> None:
     assert all(rule.what and rule.kept for rule in RULES)
     assert len({rule.what for rule in RULES}) == len(RULES)
@@ -126,6 +161,7 @@ _LONG = 256 << 10
         b"://a:" * (_LONG // 5), b"://" + b"a:" * (_LONG // 2), b"-----BEGIN PRIVATE KEY-----" * (_LONG // 27),
         b"mysql " * (_LONG // 6), b"aA1" * (_LONG // 3), b"token" + b" " * _LONG, b"sk-" * (_LONG // 3),
         b"key=" + b"a." * (_LONG // 2), b"[{}]\n" * (_LONG // 5), b"authorization: " * (_LONG // 15),
+        b"token: " * (_LONG // 7), b"passphrase: a" + b" a" * (_LONG // 2), b"passphrase: " + b" " * _LONG,
         b" ".join(b"pw=a%dZ%dq" % (number, number * 7919) for number in range(_LONG // 16)),
     ],
 )  # fmt: skip
