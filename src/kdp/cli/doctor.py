@@ -22,7 +22,7 @@ from ..doctor.node import PATIENCE, Node, Once, Target
 from ..errors import ConfigurationError, message_of
 from ..hardware.host import Host
 from . import asking
-from .config import ConfigFile, read
+from .config import ConfigFile, read, text_of
 from .living import SOCKET_HELP
 from .options import backend_options, check_place, format_option, refusing, setting_options
 from .reaching import node_name
@@ -201,11 +201,13 @@ def _file(path: Path | None) -> tuple[ConfigFile, str | None]:
     """Return what a configuration file says, and what is wrong with it: a bad one must not keep the answers back."""
     if path is None:
         return ConfigFile(), None
+    text = None
     try:
-        found = read(path)
+        text = text_of(path)
+        found = read(path, text)
         resolve_some([found.settings], SETTINGS)
     except ConfigurationError as error:
-        return ConfigFile(), message_of(error)
+        return ConfigFile(text=text), message_of(error)  # a bundle leaves out its secrets
     return found, ""
 
 

@@ -180,6 +180,13 @@ def test_a_bundle_is_written_without_secrets_and_says_first_what_is_in_it(tmp_pa
     assert not [secret for secret in (b"hunter2", b"4711x", b"t0ken-of-the-vendor") if secret in plain]
 
 
+def test_a_bundle_kept_the_secrets_of_a_file_that_is_wrong(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("poll-intervall: 5\nset: {pin_password: 4711x-of-the-vendor}\n")
+    assert bundled(tmp_path, f"--config={config}", KDP_NODE_NAME="n-4711x-of-the-vendor").exit_code == 0
+    assert b"4711x" not in gzip.decompress((tmp_path / "b.tar.gz").read_bytes())
+
+
 def test_a_bundle_is_read_on_a_laptop(tmp_path: Path) -> None:
     assert bundled(tmp_path).exit_code == 0
     there = found_by(tmp_path, f"--host-root={tmp_path}/host")
