@@ -259,7 +259,7 @@ class Failure:
 FAILURES: Final = (
     Failure("the kubelet is frozen", kubelet_frozen, "kubelet-answers", "is stopped", on_node=True),
     Failure("the kubelet does not run", kubelet_gone, "kubelet-socket", "nobody listens", on_node=True),
-    Failure("the plugin's process is frozen", plugin_frozen, "plugin", "no answer"),
+    Failure("the plugin's process is frozen", plugin_frozen, "plugin", "is stopped"),
     Failure("another process serves the resource", another_plugin, "resource-served-elsewhere", RESOURCE),
     Failure("the driver is not loaded", driver_missing, "plugin-ready", "driver 'night' is not loaded"),
     Failure("all cards are sick", cards_sick, "resource-allocatable", "XID 79"),
