@@ -182,7 +182,11 @@ def test_the_answers_are_read_elsewhere(node: Node, tmp_path: Path) -> None:
     assert (finding.question.id, finding.answer.verdict.value, finding.answer.remedy) == ("a", "failed", "rm -r x")
 
 
-@pytest.mark.parametrize("data", [b"no archive", gzip.compress(b"no archive"), gzip.compress(bytes(10240))])
+@pytest.mark.parametrize(
+    "data",
+    [b"no archive", gzip.compress(b"no archive"), gzip.compress(bytes(10240))],
+    ids=["plain", "compressed", "zeros"],
+)
 def test_a_file_that_is_no_archive_was_refused_with_the_name_of_another_command(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "b.tar.gz").write_bytes(data)
     with pytest.raises(ConfigurationError) as caught:
