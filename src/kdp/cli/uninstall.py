@@ -16,6 +16,7 @@ import click
 from ..errors import ConfigurationError
 from .failures import Failure
 from .invocation import Invocation
+from .living import is_denied
 from .options import backend_options, refusing, setting_options
 from .reaching import cluster_option, node_name, reach, server_of
 from .streams import shown
@@ -130,7 +131,7 @@ def command(
         settings = invocation.settings() if plan is None else plan.settings
         owner = None if plan is None else owner_of(plan, targets)
     places = _looked_at(settings) if nodes is None else []
-    if closed := [each for each in places if _is_closed(each)]:
+    if closed := [each for each in places if is_denied(each)]:
         raise Failure(
             f"user {os.geteuid()} may not look into {', '.join(map(str, closed))}, so what is left there is not known; "
             "run this as root"
@@ -192,16 +193,6 @@ def _looked_at(settings: Settings) -> list[Path]:
     places = [paths.device_plugin_dir, paths.plugins_registry_dir, paths.plugins_dir, settings.cdi_dir]
     places += [settings.labels_dir] if settings.state_dir is None else [settings.labels_dir, settings.state_dir]
     return places
-
-
-def _is_closed(place: Path) -> bool:
-    try:
-        os.listdir(place)
-    except PermissionError:
-        return True
-    except OSError:
-        pass
-    return False
 
 
 def _named(place: Path) -> str:
