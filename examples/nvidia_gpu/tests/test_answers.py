@@ -14,6 +14,7 @@ import pytest
 import kdp.hardware
 from kdp_nvidia_gpu import NvidiaGpu
 from kdp_nvidia_gpu.fake import GpuState, NvmlState
+from kdp_nvidia_gpu.mig import MigMinors
 from kdp_nvidia_gpu.nvml import pynvml
 
 from .answers import Codes, answers
@@ -63,4 +64,6 @@ def test_an_h100_gets_what_its_node_has(make_node: MakeNode, library: Path, monk
         "/dev/nvidia-uvm-tools",
         "/dev/nvidia0",
     ]
+    caps = "/dev/nvidia-caps/nvidia-cap"
+    assert MigMinors(host).nodes(0, 1, 0) == (f"{caps}12", f"{caps}13")
     assert (device.attributes["product"], device.attributes["memory"]) == ("NVIDIA-H100-80GB-HBM3", 81559)

@@ -22,16 +22,19 @@ PIPE = "/tmp/nvidia-mps"
 
 @contextmanager
 def _daemon(node: FakeNode) -> Generator[None]:
-    """A control daemon, as far as a plugin meets it: somebody who takes connections."""
+    """A control daemon, as far as a plugin meets it: its socket, of the type that driver 580 has."""
     folder = node.tree.path(PIPE)
     folder.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as listening:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         descriptor = os.open(folder, os.O_PATH)
         listening.bind(f"/proc/self/fd/{descriptor}/control")
         os.close(descriptor)
         listening.listen()
+        listening.setblocking(False)
         yield
-    (folder / "control").unlink()
+        with pytest.raises(BlockingIOError):  # each connection would be two lines in the real one's log
+            listening.accept()
+    (folder / "control").unlink(missing_ok=True)
     folder.rmdir()
 
 
@@ -59,7 +62,7 @@ def test_without_its_daemon_nothing_is_listed(make: Make) -> None:
         match=f"does not answer at {PIPE}/control \\(No such file or directory\\); start nvidia-cuda-mps-control",
     ):
         backend.open()
-    with socket.socket(socket.AF_UNIX) as dead:  # what a daemon that was killed leaves behind
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:  # what a daemon that was killed leaves behind
         os.chdir(folder)
         dead.bind("control")
     with pytest.raises(kdp.NotReady, match="Connection refused"):
@@ -71,6 +74,24 @@ def _same_place() -> Generator[None]:
     before = Path.cwd()
     yield
     os.chdir(before)
+
+
+def test_nothing_was_ever_listed_with_the_real_daemon_whose_socket_is_no_stream(make: Make) -> None:
+    node, backend = make(mps=4)
+    with _daemon(node), opened(backend):
+        assert {device.health.is_healthy for device in backend.discover()} == {True}
+
+
+def test_a_container_started_without_limits_after_the_daemon_was_killed(make: Make) -> None:
+    """On an H100 its program had all 132 multiprocessors and 78 GiB."""
+    node, backend = make(mps=4)
+    with _daemon(node), opened(backend):
+        part = _allocation(backend.discover()[0])
+        backend.prepare_container(part)
+        (node.tree.path(PIPE) / "control").unlink()
+        with pytest.raises(kdp.AllocationError, match=f"the MPS control daemon does not answer at {PIPE}/control"):
+            backend.prepare_container(part)
+    assert "prepare_container" in make()[1].unused_hooks
 
 
 def test_each_gpu_is_listed_as_its_parts(make: Make) -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,18 @@ from kdp_nvidia_gpu.events import EventSet
 from kdp_nvidia_gpu.nvml import pynvml
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 from pathlib import Path
+
+MULTIPROCESSORS = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, count = ctypes.c_void_p(), ctypes.c_int()
+assert cuda.cuInit(0) == 0, "cuInit failed"
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuDeviceGetAttribute(ctypes.byref(count), 16, 0) == 0
+print(count.value)
+"""
 
 CUDA = """
 import ctypes
@@ -100,6 +111,39 @@ def test_waiting_for_an_event_takes_its_time_and_no_more(backend: NvidiaGpu) -> 
         assert events.wait(200) is None
         took = time.monotonic() - began
     assert 0.15 < took < 2
+
+
+def test_a_container_has_its_part_of_a_gpu_and_starts_only_beside_the_mps_daemon(backend: NvidiaGpu) -> None:
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        pytest.skip("nvidia-cuda-mps-control is not here")
+    whole = _multiprocessors({})
+    with tempfile.TemporaryDirectory(prefix="mps-") as pipe:  # a socket's path is short
+        parts = NvidiaGpu(backend.host, strategies=["device-nodes"], mps=4, mps_pipe=pipe)
+        with pytest.raises(kdp.NotReady, match=f"the MPS control daemon does not answer at {pipe}/control"):
+            parts.open()
+        env = {"CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_MPS_LOG_DIRECTORY": pipe}
+        subprocess.run([control, "-d"], env=os.environ | env, check=True, timeout=20)
+        try:
+            parts.open()
+            [part, *_] = [device for device in parts.discover() if device.health.is_healthy]
+            asked = kdp.Allocation(resource="nvidia.com/gpu", devices=(part,), deadline=time.monotonic() + 20)
+            parts.prepare_container(asked)
+            held = _multiprocessors(parts.allocate(asked).env)
+        finally:
+            subprocess.run([control], input=b"quit\n", env=os.environ | env, check=True, timeout=20)
+        with pytest.raises(kdp.AllocationError, match="does not answer"):
+            parts.prepare_container(asked)
+        parts.close()
+    assert 0.2 * whole < held <= 0.25 * whole
+    print(f"{held} of {whole} multiprocessors")
+
+
+def _multiprocessors(env: Mapping[str, str]) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", MULTIPROCESSORS], env=os.environ | env, capture_output=True, check=True, timeout=60
+    )
+    return int(done.stdout)
 
 
 async def test_cuda_sees_one_gpu_with_what_allocate_answers(backend: NvidiaGpu, tmp_path: Path) -> None:

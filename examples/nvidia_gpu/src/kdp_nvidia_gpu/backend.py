@@ -153,9 +153,8 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._counters: dict[str, dict[str, int]] = {}
         self._told: set[str] = set()
         self._made: dict[str, kdp.Device] = {}
-        self.unused_hooks = (
-            () if require_idle or power_limits or time_slices or mig == "dynamic" else ("released",)
-        )  # kdp follows the pods only for who wants to know
+        wants_pods = require_idle or power_limits or time_slices or mig == "dynamic"
+        self.unused_hooks = (*(() if wants_pods else ("released",)), *(() if mps else ("prepare_container",)))
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -196,7 +195,7 @@ class NvidiaGpu(kdp.DeviceBackend):
                 else "pods may have to say runtimeClassName: nvidia"
             )
             self._tell(logging.INFO, f"the node has NVIDIA's container runtime ({evidence}); {how}")
-        if options.mps and (problem := mps.daemon_problem(self.host, options.mps_pipe)) is not None:
+        if options.mps and (problem := self._mps_problem()) is not None:
             raise kdp.NotReady(problem)
         if options.require_idle:
             self._tell(logging.INFO, "require_idle: the plugin must see the node's processes (hostPID: true)")
@@ -316,6 +315,14 @@ class NvidiaGpu(kdp.DeviceBackend):
         channels = look_for(self.host, self.options, None)
         by_node = nodes if "device-nodes" in self.options.strategies else None
         return edits_of(gpu, instance, by_node, channels, self.options)
+
+    @override
+    def prepare_container(self, devices: kdp.Allocation) -> None:
+        if (problem := self._mps_problem()) is not None:
+            raise kdp.AllocationError(problem)
+
+    def _mps_problem(self) -> str | None:
+        return mps.daemon_problem(self.host, self.options.mps_pipe)
 
     @override
     def released(self, devices: kdp.Allocation) -> None:

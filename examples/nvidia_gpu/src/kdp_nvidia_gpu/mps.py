@@ -1,7 +1,8 @@
 """MPS: several containers on one GPU through NVIDIA's Multi-Process Service, each with a part of it.
 
-The control daemon is somebody else's: on the node, or in a container beside the plugin. We look whether it answers
-before anything is listed, and at each discovery; a CUDA program would hang or fail without it.
+The control daemon is somebody else's: on the node, or in a container beside the plugin. Without it a CUDA program runs
+on the whole GPU without limits (driver 580), so we look whether it is there before anything is listed, at each
+discovery, and before each start of a container.
 """
 
 from __future__ import annotations
@@ -47,13 +48,23 @@ def daemon_problem(host: kdp.hardware.Host, pipe: str) -> str | None:
 
 
 def _knock(control: str) -> None:
-    """See that somebody listens; a socket and a named pipe both tell."""
-    if stat.S_ISSOCK(os.stat(control).st_mode):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
-            knocking.settimeout(1.0)
-            knocking.connect(control)
+    """See that a daemon has this socket, or reads this pipe.
+
+    A connection would be two lines in the daemon's log each time. One of another type is refused by the kernel, and
+    with another error if the socket is nobody's any more. Driver 580 has SOCK_SEQPACKET.
+
+    Raises:
+        OSError: There is no daemon.
+    """
+    if not stat.S_ISSOCK(os.stat(control).st_mode):
+        os.close(os.open(control, os.O_WRONLY | os.O_NONBLOCK))  # ENXIO: nobody reads
         return
-    os.close(os.open(control, os.O_WRONLY | os.O_NONBLOCK))  # ENXIO: nobody reads
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as knocking:
+        try:
+            knocking.connect(control)
+        except OSError as error:
+            if error.errno != errno.EPROTOTYPE:
+                raise
 
 
 def client_problem(gpu: Gpu, clients: int) -> str | None:
