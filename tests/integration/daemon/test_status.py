@@ -184,6 +184,7 @@ async def test_a_state_directory_that_is_missing_was_in_the_log_only(
         found: dict[str, Any] = {}
         with anyio.fail_after(PATIENCE):
             while not found.get("state_dir"):
+                await anyio.sleep(0.5)  # each question is a process
                 found = json.loads((await anyio.run_process(command)).stdout)
         assert found["ready"] is True
         assert "there is no such directory; a restart forgets" in found["state_dir"]
@@ -217,6 +218,7 @@ async def _state_problem(socket: Path, *, is_wanted: bool) -> str | None:
     command = [sys.executable, "-m", "kdp", "probe", "ready", "--socket", str(socket)]
     with anyio.fail_after(PATIENCE):
         while True:
+            await anyio.sleep(0.5)  # each question is a process
             found = json.loads((await anyio.run_process(command)).stdout)
             said: str | None = found.get("state_dir")
             if (said is not None) is is_wanted:

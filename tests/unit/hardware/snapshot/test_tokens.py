@@ -151,7 +151,7 @@ def test_each_rule_says_what_it_finds_and_keeps() -> None:
     assert len({rule.what for rule in RULES}) == len(RULES)
 
 
-_LONG = 256 << 10
+_LONG = 128 << 10
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_no_line_of_a_log_takes_long(text: bytes) -> None:
     snapshot = Snapshot(files={"/log": FileEntry(text)})
     began = time.process_time()
     redact(snapshot, KINDS)
-    assert time.process_time() - began < 60
+    assert time.process_time() - began < 30
 
 
 @pytest.mark.parametrize(
