@@ -12,7 +12,7 @@ from tests.slice_cases import BAD, STRICTER, Case, good
 
 import kdp
 from kdp.dra.claims.parameters import read_parameters
-from kdp.dra.names import device_id_of
+from kdp.dra.names import device_name
 from kdp.dra.publishing.feature_gates import dropped_fields, publishable
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.slices import Pool, PoolSlice, pool_slices, writes
@@ -280,8 +280,8 @@ async def test_the_scheduler_takes_devices_in_their_order_and_within_their_count
             "is allocated",
             namespace=namespace.name,
         )
-        chosen += [device_id_of(each["device"]) for each in claim["status"]["allocation"]["devices"]["results"]]
-    assert chosen == ["GPU-1_2", "GPU-1_1", "GPU-0_2", "GPU-0_1"]
+        chosen += [each["device"] for each in claim["status"]["allocation"]["devices"]["results"]]
+    assert chosen == [device_name(each) for each in ("GPU-1_2", "GPU-1_1", "GPU-0_2", "GPU-0_1")]
     await cluster.apply(*_claim_and_pod("fifth", exactly), namespace=namespace.name)
     pod = await cluster.until_object(
         "v1/pods",

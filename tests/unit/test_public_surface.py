@@ -53,7 +53,6 @@ SURFACE: dict[str, list[str]] = {
         "cdi_device_name",
         "cdi_kind",
         "check_spec",
-        "device_id_of",
         "parse_spec",
         "render_device",
     ],

@@ -25,7 +25,6 @@ with lazy_imports(globals()):
     from .model import CdiSpec as CdiSpec
     from .names import cdi_device_name as cdi_device_name
     from .names import cdi_kind as cdi_kind
-    from .names import device_id_of as device_id_of
     from .parse import check_spec as check_spec
     from .parse import parse_spec as parse_spec
     from .registry import CDI_DIRECTORIES as CDI_DIRECTORIES

@@ -1,7 +1,7 @@
-"""Resources and device ids as CDI names, and back.
+"""Resources and device ids as CDI names.
 
 CDI allows less than the kubelet: a class must start with a letter, a device must start and end with a letter or digit
-and holds only letters, digits and ``_ - . :``. What is allowed stays as it is; the rest is escaped, reversibly. Two
+and holds only letters, digits and ``_ - . :``. What is allowed stays as it is; the rest is escaped. Two
 resources never share a kind, nor two ids a name.
 
 =================================== ===================================
@@ -20,12 +20,10 @@ from __future__ import annotations
 import hashlib
 import re
 
-from ..errors import InvalidNameError
 from ..model.names import check_cdi_device_name, check_resource_name
 
 _PLAIN = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z")
 _ESCAPED = "x_"
-_ESCAPE = re.compile(r"_([0-9a-f]{2})")
 _DIGEST_LENGTH = 8
 _DIGESTED = re.compile(rf"-[0-9a-f]{{{_DIGEST_LENGTH}}}\Z")
 
@@ -65,25 +63,6 @@ def cdi_device_name(device_id: str) -> str:
     return _ESCAPED + "".join(
         chr(byte) if chr(byte).isascii() and chr(byte).isalnum() else f"_{byte:02x}" for byte in device_id.encode()
     )
-
-
-def device_id_of(name: str) -> str:
-    """Return the device id of which `cdi_device_name` made this name.
-
-    Raises:
-        InvalidNameError: It made no such name.
-    """
-    if name.startswith(_ESCAPED):
-        raw = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), name[len(_ESCAPED) :])
-        try:
-            found = raw.encode("latin-1").decode()
-        except UnicodeError:
-            found = ""
-    else:
-        found = name
-    if not found or cdi_device_name(found) != name:
-        raise InvalidNameError(f"CDI device {name!r}: kdp does not make such a name from a device id")
-    return found
 
 
 def qualified(kind: str, device: str) -> str:

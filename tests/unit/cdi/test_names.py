@@ -4,8 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kdp.cdi import cdi_device_name, cdi_kind, device_id_of
-from kdp.errors import InvalidNameError
+from kdp.cdi import cdi_device_name, cdi_kind
 from kdp.model.names import check_cdi_device_name, check_cdi_kind, check_device_id
 
 from ..strategies import effort, resource_names
@@ -62,19 +61,12 @@ def test_other_ids_are_escaped() -> None:
 
 
 @given(IDS)
-def test_every_id_has_a_name_and_comes_back(device_id: str) -> None:
+def test_every_id_has_a_name(device_id: str) -> None:
     check_device_id(device_id)
     name = cdi_device_name(device_id)
     check_cdi_device_name(f"kdp.example.com/widget={name}")
-    assert device_id_of(name) == device_id
 
 
 @given(IDS, IDS)
 def test_two_ids_never_share_a_name(one: str, other: str) -> None:
     assert (cdi_device_name(one) == cdi_device_name(other)) == (one == other)
-
-
-@pytest.mark.parametrize("strange", ["", "x_plain", "x_2F", "w/0"])
-def test_a_name_that_is_not_ours_is_refused(strange: str) -> None:
-    with pytest.raises(InvalidNameError, match="kdp does not make such a name from a device id"):
-        device_id_of(strange)

@@ -57,7 +57,7 @@ def test_only_results_of_this_driver_count() -> None:
 
 
 def test_each_request_is_one_call() -> None:
-    found = plan([result("w1", "b"), result("w0", "a"), result("gpu-8f--03", "b"), result("other", "a")])
+    found = plan([result("w1", "b"), result("w0", "a"), result("gpu-8f--uozjanfjaa", "b"), result("other", "a")])
     calls = [(part.request, part.resource, [use.device_id for use in part.uses]) for part in found.parts]
     assert calls == [
         ("b", "example.com/widget", ["w1", "GPU-8f"]),

@@ -70,7 +70,7 @@ def test_a_device_is_rendered_whole() -> None:
                 "nodeName": "node-0",
                 "devices": [
                     {
-                        "name": "mlx5-0-3--us",
+                        "name": "mlx5-0-3--x2o5ckpv2d",
                         "attributes": {
                             "driver": {"version": "1.2.3"},
                             "fast": {"bool": True},
