@@ -29,7 +29,6 @@ from ..model.devices import Device, Health
 from ..startup import shown
 from ..supervision.change_log import Transition
 from ..supervision.health import VANISHED
-from .list_buffer import ListBuffer
 
 MAX_LIST_BYTES = 4_194_304
 """What grpc-go receives in one message; the kubelet does not raise it (contract section 0.1)."""
@@ -129,7 +128,8 @@ class Inventory:
         self._table: dict[str, Device] = {}
         self._tombstones: dict[str, float] = {}
         self._with_topology = True
-        self._buffer = ListBuffer()
+        self._pieces: dict[str, bytes] = {}
+        self._message: bytes | None = None
         self._worst: dict[str, int] = {}
         self._worst_total = 0
         self.snapshot: Snapshot | None = None
@@ -137,7 +137,9 @@ class Inventory:
     @property
     def message(self) -> bytes:
         """The serialised ListAndWatchResponse of the newest snapshot: made once, shared by all streams."""
-        return self._buffer.message()
+        if self._message is None:
+            self._message = b"".join(self._pieces.values())
+        return self._message
 
     @property
     def tombstones(self) -> frozenset[str]:
@@ -227,7 +229,7 @@ class Inventory:
                 transitions.append(Transition(device=device, before=old.health if old else None))
             if old is None or anew or _wire_view(old) != _wire_view(device):
                 piece = self._encode(device, with_topology)
-                if piece != self._buffer.get(device_id):
+                if piece != self._pieces.get(device_id):
                     pieces[device_id] = piece
         removed = tuple([device_id for device_id in before if device_id not in table])
         worst = {
@@ -248,10 +250,8 @@ class Inventory:
             raise self._too_large(table, worst, total)
 
         for device_id in removed:
-            self._buffer.drop(device_id)
-            del self._worst[device_id]
-        for device_id, piece in pieces.items():
-            self._buffer.put(device_id, piece)
+            del self._pieces[device_id], self._worst[device_id]
+        self._pieces.update(pieces)
         self._worst.update(worst)
         self._worst_total = total
         newly_lost_by = lost_by if self._with_topology else None
@@ -260,6 +260,7 @@ class Inventory:
         on_wire = version == 0 or bool(pieces or removed)
         if on_wire:
             version += 1
+            self._message = None
         self.snapshot = Snapshot(version, MappingProxyType(table))
         return Change(transitions=tuple(transitions), removed=removed, topology_lost_by=newly_lost_by, on_wire=on_wire)
 
