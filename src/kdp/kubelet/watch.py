@@ -8,8 +8,8 @@ The rules that keep it honest (contract section 4.4):
 
 * A file proves nothing: ``kubelet.sock`` stays behind dead. Only a connect(2) that succeeds does.
 * The inode number is no identity, it is reused: device, inode and change time together are.
-* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, in short steps.
-  A thread takes them, as those of asyncio's clock are whole milliseconds.
+* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, without a
+  pause at first, as those of asyncio's clock are whole milliseconds.
 * Names that are not sockets of the kubelet or of kdp are ignored: the kubelet writes its checkpoint into this directory
   after every message.
 """
@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING
 import anyio
 import attrs
 
-from ..concurrency import threads
 from ..concurrency.observable import Observable
 from ..errors import PluginDirectoryGoneError
 from ..hardware import DirectoryWatch
@@ -37,8 +36,6 @@ from ..startup import shown
 from .sockets import PREFIX, connect
 
 if TYPE_CHECKING:
-    import asyncio
-
     from ..concurrency.history import History
 
 logger = logging.getLogger(__name__)
@@ -48,13 +45,13 @@ FLOOR = 30.0
 
 FLOOR_WITHOUT_INOTIFY = 1.0
 
+SPIN_SECONDS = 0.005
+"""How long a refused connect is repeated without a pause after an event; the loop's other tasks run between."""
+
 BURST_SECONDS = 1.0
-"""How long a refused connect is repeated every `BURST_STEP` after an event."""
+"""How long it is then repeated every `BURST_STEP`."""
 
-BURST_STEP = 0.0002
-
-LOOP_STEP = 0.01
-"""The same of the loop itself, which must do where no thread can be had."""
+BURST_STEP = 0.01
 
 ABSENT_STEP = 0.1
 """Seconds between two looks in the burst after an event, if it has left no file."""
@@ -132,9 +129,8 @@ class KubeletWatch:
         self._wake = anyio.Event()
         self._directory_id: tuple[int, int] | None = None
         self._own_socket_changed = False
-        self._quick_until = 0.0
-        self._step = LOOP_STEP
-        self._lookout: asyncio.Future[threads.Outcome[None]] | None = None
+        self._spin_until = self._quick_until = 0.0
+        self._step = BURST_STEP
 
     def look(self) -> None:
         """Ask for a look now: a stream or a registration has failed, and no file may tell why."""
@@ -147,12 +143,6 @@ class KubeletWatch:
         Raises:
             PluginDirectoryGoneError: The directory is unlinked while a mount pins it (contract section 4.4).
         """
-        try:
-            await self._watch()
-        finally:
-            self._quick_until = 0.0  # for the thread that may look out
-
-    async def _watch(self) -> None:
         async with DirectoryWatch() as watch, anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow, watch)
             is_refusal_logged = False
@@ -164,7 +154,6 @@ class KubeletWatch:
                     is_refusal_logged = True
                     logger.warning("%s: looking for the kubelet every second instead", watch.refused)
                 self._look_now()
-                self._look_out()
                 blind = not watching or watch.overflowed
                 with anyio.move_on_after(self._pause(FLOOR_WITHOUT_INOTIFY if blind else FLOOR)):
                     await self._wake.wait()
@@ -180,26 +169,10 @@ class KubeletWatch:
             if own or "" in names or self._socket.name in names:
                 self._wake.set()
 
-    def _look_out(self) -> None:
-        """Have a thread wait for the listener that may come any moment; its end wakes the loop."""
-        waits = self._lookout is not None and not self._lookout.done()
-        if waits or self.view.value.state is not KubeletState.DEAD or time.monotonic() >= self._quick_until:
-            return
-        self._lookout = threads.begin(self._wait_for_listener, name="kdp-lookout")
-        self._lookout.add_done_callback(self._looked_out)
-
-    def _wait_for_listener(self) -> None:
-        while time.monotonic() < self._quick_until and look(self._socket).state is KubeletState.DEAD:
-            time.sleep(BURST_STEP)
-
-    def _looked_out(self, done: asyncio.Future[threads.Outcome[None]]) -> None:
-        _, refused = done.result()  # without a thread the loop goes on in its own steps
-        if refused is None:
-            self._wake.set()
-
     def _quick(self) -> None:
-        self._quick_until = time.monotonic() + BURST_SECONDS
-        self._step = LOOP_STEP
+        now = time.monotonic()
+        self._spin_until, self._quick_until = now + SPIN_SECONDS, now + BURST_SECONDS
+        self._step = BURST_STEP
 
     def _pause(self, floor: float) -> float:
         """Return how long to sleep: short while a listener may come any moment, growing while the file stays dead."""
@@ -208,6 +181,8 @@ class KubeletWatch:
         if self.view.value.state is KubeletState.ABSENT:
             # The directory may go right after its last file; where a mount pins it the kernel does not tell.
             return ABSENT_STEP if time.monotonic() < self._quick_until else floor
+        if time.monotonic() < self._spin_until:
+            return 0.0
         if time.monotonic() >= self._quick_until:
             self._step = min(self._step * 1.5, SLOWEST_STEP) * _RNG.uniform(0.8, 1.0)
         return min(self._step, floor)

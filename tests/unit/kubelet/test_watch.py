@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -165,32 +164,13 @@ async def test_between_bind_and_listen_it_is_tried_again_at_once(directory: Path
             await until(watch, KubeletState.LISTENING)
 
 
-async def test_where_no_thread_can_be_had_the_loop_itself_looks_out(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+async def test_a_kubelet_that_binds_first_and_listens_later_is_found(directory: Path) -> None:
     async with watching(directory) as watch:
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(directory / "kubelet.sock"))
             await until(watch, KubeletState.DEAD)
             server.listen()
             await until(watch, KubeletState.LISTENING)
-
-
-async def test_the_thread_that_looks_out_ends_with_the_watch(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdp.kubelet.watch.BURST_SECONDS", 3600.0)
-    with socket.socket(socket.AF_UNIX) as server:
-        async with watching(directory) as watch:
-            server.bind(str(directory / "kubelet.sock"))
-            await until(watch, KubeletState.DEAD)
-            while not (found := [thread for thread in threading.enumerate() if thread.name == "kdp-lookout"]):
-                await anyio.lowlevel.checkpoint()
-        for thread in found:
-            thread.join(LONG)
-            assert not thread.is_alive()
 
 
 async def test_a_kubelet_that_has_bound_and_does_not_listen_is_told_from_a_dead_file(directory: Path) -> None:
