@@ -1,14 +1,15 @@
 """`EventReporter`: the `kdp.Reporter` that ``watch`` gets, which hands events from any thread to the loop.
 
-The first event is handed over at once. Those that come faster than the loop takes them wait in a list of bounded
-length, in their order, and are taken together; a thread that reports faster still waits. So a backend that reports
-thousands of faults a second costs neither memory nor the loop's time, and no event is lost.
+The first event is taken at once, and those that follow together, every 50 ms. They wait in a queue of bounded length; a
+thread that reports faster waits for room. So a backend that reports thousands of faults a second costs neither memory
+nor the loop's time, and no event is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, cast, final
@@ -26,12 +27,10 @@ MOST_WAITING: Final = 500
 """Events that wait for the loop: it takes them in a few milliseconds."""
 
 PAUSE: Final = 0.05
-"""Seconds between two takings of many events: the kubelet is sent a list as seldom."""
+"""Seconds between two takings: the kubelet is sent a list as seldom."""
 
-_MANY: Final = 8
-
-PATIENCE: Final = 5.0
-"""Seconds for which a thread waits for room, as while a hook blocks the loop."""
+_LOOK_PAUSE: Final = 1.0
+"""Seconds for which a thread waits for room before it looks whether the backend is being closed."""
 
 
 @final
@@ -43,9 +42,9 @@ class EventReporter:
         self._publisher = publisher
         self._rescan = rescan
         self._stopping = threading.Event()
-        self._room = threading.Condition()
-        self._waiting: list[Report] = []
-        self._is_due = False
+        self._waiting: queue.Queue[Report] = queue.Queue(MOST_WAITING)
+        self._taken_at = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.get_ident()
 
     @property
@@ -71,37 +70,36 @@ class EventReporter:
         self._queue((ids, None, kind))
 
     def _queue(self, report: Report) -> None:
-        if self._stopping.is_set():
-            return
         is_loop = threading.get_ident() == self._thread
-        with self._room:
-            if len(self._waiting) >= MOST_WAITING and not is_loop:
-                self._room.wait_for(lambda: len(self._waiting) < MOST_WAITING or self._stopping.is_set(), PATIENCE)
-            self._waiting.append(report)
-            if not self._is_due:
-                self._is_due = True
-                self._send(self._take)
-        if is_loop and len(self._waiting) >= MOST_WAITING:
-            self._hand_over()  # it cannot wait for itself
+        while not self._stopping.is_set():
+            try:
+                self._waiting.put(report, block=not is_loop, timeout=_LOOK_PAUSE)
+            except queue.Full:
+                if is_loop:
+                    self._take()  # it cannot wait for itself
+                continue
+            self._send(self._wake)
+            return
+
+    def _wake(self) -> None:
+        """Take what waits, now or when the pause is over."""
+        pause = self._taken_at + PAUSE - self._loop.time()
+        if self._timer is None and pause > 0:
+            self._timer = self._loop.call_later(pause, self._take)
+        elif self._timer is None:
+            self._take()
 
     def _take(self) -> None:
-        """Take what waits; after many events the loop has time for others."""
-        if self._hand_over() >= _MANY:
-            self._loop.call_later(PAUSE, self._take)
-            return
-        with self._room:
-            self._is_due = bool(self._waiting)
-            if self._is_due:
-                self._loop.call_soon(self._take)
-
-    def _hand_over(self) -> int:
-        with self._room:
-            reports, self._waiting = self._waiting, []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        reports: list[Report] = []
+        with contextlib.suppress(queue.Empty):
+            while len(reports) < MOST_WAITING:
+                reports.append(self._waiting.get_nowait())
         if reports:
+            self._taken_at = self._loop.time()
             self._publisher.report(reports)
-        with self._room:
-            self._room.notify_all()
-        return len(reports)
 
     def _send(self, call: Callable[[], None]) -> None:
         if not self._stopping.is_set():
