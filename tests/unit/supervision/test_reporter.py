@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import tracemalloc
 
 import anyio
@@ -96,7 +95,7 @@ async def test_a_thread_that_waits_for_room_ends_with_the_backend(monkeypatch: p
     thread = threading.Thread(target=flood, daemon=True)
     thread.start()
     while not report._waiting.full():  # pyright: ignore[reportPrivateUsage]
-        time.sleep(0.001)  # in the loop's own thread
+        thread.join(0.001)  # in the loop's own thread
     report.stopping.set()
     thread.join(PATIENCE)
     assert not thread.is_alive()
