@@ -160,11 +160,10 @@ def _of_plugin(
 async def _apply(
     api: NodesApi, node: str | None, labels: Mapping[str, str], manager: str, *, force: bool, dry_run: bool
 ) -> tuple[str, LabelChange]:
-    from ..cluster.nodes import read_node
     from ..operations.node_labels import application_of, change_of
 
     where = await chosen(api, node)
-    found = await read_node(api, where)
+    found = await api.node(where)
     change = change_of(found, labels, manager)
     if not change.conflicts or force:
         await api.apply_node(application_of(found, labels), manager=manager, force=force, dry_run=dry_run)
@@ -324,10 +323,9 @@ def _changed(
     dry_run: bool,
 ) -> tuple[str, Change]:
     """Read the node, decide, ask, and write; again, if the node changed meanwhile."""
-    from ..cluster.nodes import read_node
 
     async def look(api: NodesApi) -> Object:
-        return await read_node(api, await chosen(api, node))
+        return await api.node(await chosen(api, node))
 
     for left in reversed(range(_TRIES)):
         found = reach(kubeconfig, look)

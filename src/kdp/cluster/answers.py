@@ -22,11 +22,12 @@ _MOST_OF_BEGIN: Final = 60
 _KINDS: Final[dict[type, str]] = {str: "text", dict: "an object", list: "a list"}
 
 
-def object_of(content: bytes, what: str) -> Object:
-    """Return the object that was asked for.
+def object_of(content: bytes, what: str, kind: str | None = None) -> Object:
+    """Return the object that was asked for; what is in it is taken as it is.
 
     Raises:
-        OddAnswerError: It is no JSON, no object, or says that something failed although the request did not.
+        OddAnswerError: It is no JSON, no object, of another kind, or says that something failed although the request
+            did not.
     """
     try:
         found = _json(content)
@@ -38,6 +39,8 @@ def object_of(content: bytes, what: str) -> Object:
     answer = cast("Object", found)
     if answer.get("kind") == "Status" and answer.get("status") != "Success":
         raise OddAnswerError(what, f"the HTTP status is good, but the answer says {cut(str(answer.get('message')))!r}")
+    if kind is not None and answer.get("kind") != kind:
+        raise OddAnswerError(what, f"it must be a {kind}, this is {cut(content.decode(errors='replace'))}")
     return answer
 
 

@@ -162,11 +162,12 @@ class KubeApi:
 
     async def node(self, name: str) -> _Object:
         """Return a Node."""
-        return await self._request("GET", f"/api/v1/nodes/{name}", f"get nodes {name}")
+        return await self._request("GET", f"/api/v1/nodes/{name}", f"get nodes {name}", kind="Node")
 
     async def claim(self, namespace: str, name: str) -> _Object:
         """Return a ResourceClaim."""
-        return await self._request("GET", _claim_path(namespace, name), f"get resourceclaims {namespace}/{name}")
+        what = f"get resourceclaims {namespace}/{name}"
+        return await self._request("GET", _claim_path(namespace, name), what, kind="ResourceClaim")
 
     async def update_claim_status(self, claim: Mapping[str, Any]) -> _Object:
         """Replace a claim's status."""
@@ -193,12 +194,14 @@ class KubeApi:
 
     async def create_slice(self, item: Mapping[str, Any]) -> _Object:
         """Create a slice."""
-        return await self._request("POST", _SLICES, f"create resourceslices {item['metadata']['name']}", body=item)
+        what = f"create resourceslices {item['metadata']['name']}"
+        return await self._request("POST", _SLICES, what, body=item, kind="ResourceSlice")
 
     async def update_slice(self, item: Mapping[str, Any]) -> _Object:
         """Replace a slice."""
         name = item["metadata"]["name"]
-        return await self._request("PUT", f"{_SLICES}/{name}", f"update resourceslices {name}", body=item)
+        what = f"update resourceslices {name}"
+        return await self._request("PUT", f"{_SLICES}/{name}", what, body=item, kind="ResourceSlice")
 
     async def delete_slice(self, item: Mapping[str, Any]) -> None:
         """Delete a slice if it is still just this one."""
@@ -214,19 +217,19 @@ class KubeApi:
         version = event.get("apiVersion", "v1")
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         path = f"{base}/namespaces/{event['metadata']['namespace']}/events"
-        return await self._request("POST", path, "create events", body=event)
+        return await self._request("POST", path, "create events", body=event, kind="Event")
 
     # -- what a device plugin asks, beside the node and Events; see `NodeApi` ------------------------------------------
 
     async def patch_node(self, name: str, patch: Sequence[Mapping[str, Any]]) -> _Object:
         """Change a Node by a JSON patch."""
         return await self._request(
-            "PATCH", f"/api/v1/nodes/{name}", f"patch nodes {name}", body=patch, kind=_JSON_PATCH
+            "PATCH", f"/api/v1/nodes/{name}", f"patch nodes {name}", body=patch, media=_JSON_PATCH
         )
 
     async def pod(self, namespace: str, name: str) -> _Object:
         """Return a Pod."""
-        return await self._request("GET", _pod_path(namespace, name), f"get pods {namespace}/{name}")
+        return await self._request("GET", _pod_path(namespace, name), f"get pods {namespace}/{name}", kind="Pod")
 
     async def evict(self, namespace: str, name: str, *, uid: str, is_dry: bool) -> _Object:
         """Ask the Eviction API for a pod."""
@@ -243,7 +246,7 @@ class KubeApi:
     async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> _Object:
         """Change an Event."""
         path = f"/api/v1/namespaces/{namespace}/events/{name}"
-        return await self._request("PATCH", path, "patch events", body=patch, kind=_MERGE_PATCH)
+        return await self._request("PATCH", path, "patch events", body=patch, media=_MERGE_PATCH)
 
     # -- watching ------------------------------------------------------------------------------------------------------
 
@@ -320,7 +323,7 @@ class KubeApi:
             f"patch nodes {name}",
             params={"fieldManager": manager, "force": str(force).lower(), **_trial(dry_run=dry_run)},
             body=item,
-            kind=_APPLY,
+            media=_APPLY,
         )
 
     async def patch_node_status(
@@ -333,7 +336,7 @@ class KubeApi:
             f"patch nodes/status {name}",
             params={"fieldManager": manager, **_trial(dry_run=dry_run)},
             body=patch,
-            kind=_JSON_PATCH,
+            media=_JSON_PATCH,
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -346,23 +349,27 @@ class KubeApi:
         *,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        kind: str = "application/json",
+        media: str = "application/json",
         deadline: float | None = None,
         most: int = MOST_BYTES,
+        kind: str | None = None,
     ) -> _Object:
-        """Send a request; ``what`` names it in errors by its verb, its resource, and the object if there is one."""
-        response, answer = await self._exchange(method, path, what, params, body, kind, deadline, most)
+        """Send a request; ``what`` names it in errors by its verb, its resource, and the object if there is one.
+
+        The answer must be of the ``kind``, if one is given.
+        """
+        response, answer = await self._exchange(method, path, what, params, body, media, deadline, most)
         if response.is_error:
             raise _refusal(response, answer, what)
-        return object_of(answer, what)
+        return object_of(answer, what, kind)
 
     async def _exchange(
-        self, method: str, path: str, what: str, params: Any, body: Any, kind: str, deadline: float | None, most: int
+        self, method: str, path: str, what: str, params: Any, body: Any, media: str, deadline: float | None, most: int
     ) -> tuple[httpx2.Response, bytes]:
         self._files.look()
         seconds = deadline or self._deadline
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        headers = {"Content-Type": kind} if body is not None else {}
+        headers = {"Content-Type": media} if body is not None else {}
         patience = httpx2.Timeout(seconds, connect=_CONNECTING * seconds)
         try:
             with anyio.fail_after(seconds):

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, final
 import anyio
 from typing_extensions import override
 
-from ..cluster.checked import checked
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
 from ..supervision.service import Service
@@ -134,4 +133,4 @@ async def remove_pool(api: ClusterApi, driver: str, pool: str) -> int:
         ApiError: The server did not do so, for half a minute.
         InvalidNameError: A name breaks the rules.
     """
-    return await Publisher(checked(api), Pool.of_network(driver, check_pool_name(pool), {})).remove()
+    return await Publisher(api, Pool.of_network(driver, check_pool_name(pool), {})).remove()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, final
 import attrs
 
 from ..cluster.api import ClusterApi
-from ..cluster.checked import checked
 from ..hardware import Host
 from ..kubelet import KubeletPaths
 from ..kubelet.calls import CallCounts
@@ -34,7 +33,7 @@ class BaseOptions:
     """What a driver and a controller have in common.
 
     Attributes:
-        api: The API server; its answers are checked before they are read.
+        api: The API server.
         name: The driver's name, of a single backend; None: it is made of the backend's ``resource``.
         host: The files of the node that the backends were made with; None: as the backends say, else this machine's.
         poll_interval: Seconds between discoveries, over every backend's own; None: only on events; ``...``: as the
@@ -49,7 +48,7 @@ class BaseOptions:
         history: Takes what happens; None: nobody reads it.
     """
 
-    api: ClusterApi = attrs.field(converter=checked)
+    api: ClusterApi
     name: str | None = None
     host: Host | None = None
     poll_interval: float | EllipsisType | None = ...

@@ -18,7 +18,6 @@ import anyio
 import attrs
 
 from ..cluster.api import ApiError, OddAnswerError
-from ..cluster.checked import CheckedNodeApi
 from ..cluster.event_aggregation import Notice
 from ..cluster.event_objects import COMPONENT, Target
 from ..cluster.events import EventWriter
@@ -130,7 +129,7 @@ class ClusterReporter:
         while True:
             try:
                 async with self._connect() as api:
-                    await self._work(CheckedNodeApi(api), manager)
+                    await self._work(api, manager)
             except ConfigurationError as error:
                 if not is_logged:
                     logger.error("nothing is reported to Kubernetes: %s", sentence(error))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 import attrs
 
 from ..cluster.api import ApiError
-from ..cluster.nodes import items, nodes, part, read_node, running_pods, slices_of
+from ..cluster.nodes import items, nodes, part, running_pods, slices_of
 from ..errors import ConfigurationError, sentence
 from .extended_resources import MANAGER, is_of_kubelet, withdrawing
 from .node_labels import application_of, change_of, managers_of
@@ -191,7 +191,7 @@ async def find(
         )
 
     if node is not None:
-        look(await read_node(api, node))
+        look(await api.node(node))
     else:
         async with aclosing(nodes(api, labels)) as several:
             async for each in several:

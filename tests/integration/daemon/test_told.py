@@ -70,6 +70,7 @@ class Cluster:
     def __init__(self, server: HttpServer) -> None:
         conditions = [{"type": "Ready", "status": "True"}]
         self.node: Object = {
+            "kind": "Node",
             "metadata": {"name": "node0", "uid": "n0"},
             "spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]},
             "status": {"conditions": conditions, "allocatable": {}},
@@ -85,7 +86,7 @@ class Cluster:
 
     def run(self, name: str) -> None:
         """Have a pod of this name."""
-        pod = {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {"nodeName": "node0"}}
+        pod = {"kind": "Pod", "metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {"nodeName": "node0"}}
         self.pods[f"/api/v1/namespaces/default/pods/{name}"] = {**pod, "status": {"phase": "Running"}}
 
     def answer(self, asked: Asked) -> Answer | None:
@@ -100,7 +101,7 @@ class Cluster:
             case "POST", [path, "events"]:
                 name = f"event-{len(self.events)}"
                 self.events[name] = {**asked.body, "namespace": path.rsplit("/", 1)[1]}
-                return Answer(status=201, body={"metadata": {"name": name}})
+                return Answer(status=201, body={"kind": "Event", "metadata": {"name": name}})
             case "PATCH", [_, name] if name in self.events:
                 self.events[name] |= asked.body
                 return Answer(body=self.events[name])

@@ -49,18 +49,28 @@ async def test_each_method_is_one_request(server: HttpServer, api: KubeApi) -> N
     client: ClusterApi = api
     metadata = {"resourceVersion": "9", "name": "s1"}
     answer: dict[str, Any] = {"gitVersion": "v1.37.1", "metadata": metadata, "items": [ITEM]}
-    server.reply = lambda _: Answer(body=answer)
+
+    def of_kind(kind: str) -> dict[str, Any]:
+        server.reply = lambda _: Answer(body=answer | {"kind": kind})
+        return answer | {"kind": kind}
+
+    of_kind("Info")
     claim = {"metadata": {"namespace": "n", "name": "c"}, "status": {}}
     assert await client.version() == "v1.37.1"
-    assert await client.node("node-0") == answer
-    assert await client.claim("n", "c") == answer
-    assert await client.update_claim_status(claim) == answer
+    node = of_kind("Node")
+    assert await client.node("node-0") == node
+    kept = of_kind("ResourceClaim")
+    assert await client.claim("n", "c") == kept
+    assert await client.update_claim_status(claim) == kept
+    of_kind("ResourceSliceList")
     found = await client.slices(driver="gpu.example.com", node="node-0")
     assert (found.items, found.resource_version) == ((ITEM,), "9")
     await client.slices(driver="gpu.example.com")
-    assert await client.create_slice(ITEM) == answer
-    assert await client.update_slice(ITEM) == answer
+    stored = of_kind("ResourceSlice")
+    assert await client.create_slice(ITEM) == stored
+    assert await client.update_slice(ITEM) == stored
     await client.delete_slice(ITEM)
+    of_kind("Event")
     await client.create_event({"apiVersion": "v1", "metadata": {"namespace": "n"}})
     await client.create_event({"apiVersion": "events.k8s.io/v1", "metadata": {"namespace": "n"}})
     claims = "/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/c"
@@ -86,7 +96,7 @@ async def test_each_method_is_one_request(server: HttpServer, api: KubeApi) -> N
 
 async def test_each_method_of_a_plugin_is_one_request(server: HttpServer, api: KubeApi) -> None:
     client: NodeApi = api
-    server.reply = lambda _: Answer(body={"metadata": {"name": "x"}})
+    server.reply = lambda _: Answer(body={"kind": "Pod", "metadata": {"name": "x"}})
     patch = [{"op": "test", "path": "/spec/taints/0", "value": {}}]
     await client.patch_node("node-0", patch)
     await client.pod("n", "p")

@@ -46,7 +46,6 @@ async def test_a_list_comes_in_pages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"metadata": {}, "items": [item("a") | {"status": {"capacity": {"x/y": 4}}}]}, "must be text, this is 4"),
         ({"metadata": {}, "items": "a"}, "items must be a list"),
         ({"metadata": {"continue": "same"}, "items": []}, "the answer names itself as the next page"),
     ],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 import attrs
 
 from ...cluster.api import ApiError
-from ...cluster.nodes import NodesApi, pods_in, pods_of, read_node, resource_slices, waiting_pods
+from ...cluster.nodes import NodesApi, pods_in, pods_of, resource_slices, waiting_pods
 from ...errors import KdpError, sentence
 from ..plain import mapping_in
 from .facts import Facts, Listed, Object, Said, path_of
@@ -123,7 +123,7 @@ async def _listed(until: float, what: str, found: AsyncGenerator[Object, None]) 
 
 
 async def _one(api: OutsideApi, name: str) -> AsyncGenerator[Object, None]:
-    yield await read_node(api, name)
+    yield await api.node(name)
 
 
 async def _pages(api: OutsideApi, path: str, resource: str, selector: str = "") -> AsyncGenerator[Object, None]:

@@ -137,7 +137,7 @@ class Orphans:
             item = await self._fetch(claim)
         except ApiError as error:
             return True if error.status == 404 else None
-        return bool(item.get("metadata", {}).get("uid") != claim.uid)
+        return bool(item["metadata"]["uid"] != claim.uid)
 
 
 def _is_uid(name: str) -> bool:

@@ -35,7 +35,7 @@ def reply(asked: Asked) -> Answer:
     if asked.path == LOG:
         return Answer(body=b"the last line\n")
     if asked.path == f"/api/v1/nodes/{NODE}":
-        return Answer(body=node())
+        return Answer(body={"kind": "Node", **node()})
     objects: dict[str, list[Any]] = {"pods": [POD], "leases": [lease(5)]}
     waits = asked.query.get("fieldSelector", "").startswith("spec.nodeName=,")
     items = [] if waits else objects.get(asked.path.rpartition("/")[2], [])
