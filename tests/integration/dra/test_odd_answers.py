@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,7 @@ from .test_simulated import CLAIMS, DRIVER, SLICES, driver_on, folder, node_of, 
 
 __all__ = ["folder"]
 
-DEVICES_OF_NUMBERS = {
-    "metadata": {"resourceVersion": "1"},
-    "items": [
-        {
-            "metadata": {"name": "s", "uid": "u", "resourceVersion": "1"},
-            "spec": {
-                "driver": DRIVER,
-                "pool": {"name": "node0", "generation": 1, "resourceSliceCount": 1},
-                "devices": [1.5],
-            },
-        }
-    ],
-}
 NO_SLICES = [
-    json.dumps(DEVICES_OF_NUMBERS).encode(),
     b'{"items": null}',
     b"<html>portal</html>",
 ]
