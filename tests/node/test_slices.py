@@ -188,7 +188,7 @@ async def test_what_is_stored_is_what_was_sent(shared_cluster: Cluster, limits: 
         name: {**spec, "devices": list(spec.get("devices", []))} for name, spec in sent.items()
     }
     assert not writes(wanted, stored)
-    assert pool_slices(devices, pool=pool, limits=limits, counters=counters, previous=stored) == wanted
+    assert pool_slices(devices, pool=pool, limits=limits, counters=counters) == wanted
 
 
 async def test_a_change_is_one_write_and_a_taint_keeps_its_time(shared_cluster: Cluster, limits: Limits) -> None:
@@ -197,8 +197,7 @@ async def test_a_change_is_one_write_and_a_taint_keeps_its_time(shared_cluster: 
     devices = [kdp.Device(id=f"w{n:03}", taints=[worn] if n == 70 else []) for n in range(130)]
 
     async def publish(last: int = 0) -> tuple[int, int, int, int]:
-        stored = await _stored(shared_cluster, pool)
-        return await _write(shared_cluster, pool, pool_slices(devices, pool=pool, limits=limits, previous=stored), last)
+        return await _write(shared_cluster, pool, pool_slices(devices, pool=pool, limits=limits), last)
 
     async def times() -> dict[str, str]:
         entries = [d for item in await _stored(shared_cluster, pool) for d in item["spec"]["devices"]]
@@ -213,17 +212,17 @@ async def test_a_change_is_one_write_and_a_taint_keeps_its_time(shared_cluster: 
     assert after["worn"] == before["worn"]
     assert after["seen"]
     del devices[5]
-    assert await publish() == (0, 1, 0, 1)
-    devices[1], devices[128] = (kdp.Device(id=devices[n].id, attributes={"x": n}) for n in (1, 128))
     assert await publish() == (0, 3, 0, 2)
+    devices[1], devices[128] = (kdp.Device(id=devices[n].id, attributes={"x": n}) for n in (1, 128))
+    assert await publish() == (0, 3, 0, 3)
     gone = (await _stored(shared_cluster, pool))[1]["metadata"]["name"]
     await shared_cluster.api("DELETE", f"{PATH}/{gone}")
-    assert await publish(2) == (0, 0, 1, 2)
+    assert await publish(3) == (0, 0, 1, 3)
     await shared_cluster.api("DELETE", PATH)
-    assert await publish(2) == (0, 0, 3, 3)
-    assert await publish(3) == (0, 0, 0, 3)
+    assert await publish(3) == (0, 0, 3, 4)
+    assert await publish(4) == (0, 0, 0, 4)
     devices.clear()
-    assert await publish(3) == (2, 1, 0, 4)
+    assert await publish(4) == (2, 1, 0, 5)
 
 
 async def test_what_a_server_drops_is_named_and_what_is_published_then_stays(make_cluster: MakeCluster) -> None:
@@ -241,7 +240,7 @@ async def test_what_a_server_drops_is_named_and_what_is_published_then_stays(mak
     assert dropped == set(off)
     honest = publishable(devices, dropped)
     assert honest.withheld.keys() == {device.id for device in devices if device.consumes or device.binding_conditions}
-    less = pool_slices(honest.devices, pool=pool, limits=limits, previous=await _stored(cluster, pool))
+    less = pool_slices(honest.devices, pool=pool, limits=limits)
     await _write(cluster, pool, less, last=1)
     assert not writes(less, await _stored(cluster, pool))
     sent = {each.name: each.as_object(2, len(less)) for each in less}

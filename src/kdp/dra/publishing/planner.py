@@ -255,7 +255,6 @@ class Planner:
                 counters={} if PARTITIONS in gates_off else self._input.counters,
                 standard=self._input.standard,
                 plain=self._plain,
-                previous=self._wanted or self._stored.values(),
                 memory=self._memory,
             )
         except InvalidValueError as error:

@@ -1,7 +1,7 @@
 """The ResourceSlices of a pool, made of its devices, and what has to be written so that the API server has them.
 
-`pool_slices` is a pure function: devices, counters, and the previous leaves go in, slices come out; equal input gives
-equal bytes. The order of the devices is the order in which the scheduler tries them
+`pool_slices` is a pure function: devices and counters go in, slices come out; equal input gives equal bytes. The
+slices are filled in the order of the devices, which is the order in which the scheduler tries them
 (``k8s.io/dynamic-resource-allocation`` ``structured/internal``): it goes through slices by name and through a slice's
 devices from the first.
 
@@ -18,6 +18,7 @@ that one write can make keeps it:
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
@@ -28,7 +29,6 @@ from ...errors import InvalidSlicesError, InvalidValueError
 from ...model.devices import AttributeValue, Device
 from ..names import check_driver_name, device_name, slice_name
 from ..render import render_counters, render_device
-from .packing import LAST, Item, Leaf, place
 from .validation import Problem, problems_of_pool, problems_of_slice
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ API_VERSION = "resource.k8s.io/v1"
 DEVICES_WITH_MORE = 64
 """Devices of a slice where one may have a taint, a list or counters; 1.34 takes 128, but it may be upgraded any day."""
 
-_FIRST_OF_COUNTERS = LAST + 1
-_NAME = re.compile(r"([0-9a-f]{5})-")
+_FIRST_OF_COUNTERS = 0x80000
+"""The position of the first slice of counters: behind those of all devices."""
+
 _Object = dict[str, Any]
 
 
@@ -139,7 +140,6 @@ class Memory:
         self._entries: dict[str, _Entry] = {}
         self._slices: dict[int, PoolSlice] = {}
         self._limits: Limits | None = None
-        self._layout: tuple[object, tuple[Leaf, ...]] | None = None
 
     def entry(self, device: Device, standard: Mapping[str, AttributeValue]) -> _Entry:
         """Return how a device is called and rendered."""
@@ -147,14 +147,6 @@ class Memory:
         if known is not None and _is_rendered_alike(known.device, device) and known.standard == standard:
             return known
         return _Entry(device, standard, device_name(device.id), render_device(device, standard))
-
-    def place(self, items: Sequence[Item], room: tuple[int, ...], leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
-        """Do as `layout.place` does: the same items stay where they are."""
-        if self._layout is not None and self._layout == ((items, room), tuple(leaves)):
-            return self._layout[1]
-        placed = place(items, room, leaves)
-        self._layout = (items, room), placed
-        return placed
 
     def slice(self, made: PoolSlice) -> PoolSlice:
         """Return the previous slice if this one is the same."""
@@ -181,6 +173,15 @@ def _is_rendered_alike(before: Device, device: Device) -> bool:
 
 @final
 @attrs.frozen
+class _Family:
+    """Devices that must share a slice, by their names, and how much of each kind of room they take."""
+
+    names: tuple[str, ...]
+    weight: tuple[int, ...]
+
+
+@final
+@attrs.frozen
 class _Entry:
     device: Device
     standard: Mapping[str, AttributeValue]
@@ -196,7 +197,6 @@ def pool_slices(
     counters: Mapping[str, Mapping[str, Amount]] | None = None,
     standard: Mapping[str, Mapping[str, AttributeValue]] | None = None,
     plain: bool = False,
-    previous: Iterable[Mapping[str, Any] | PoolSlice] = (),
     memory: Memory | None = None,
 ) -> tuple[PoolSlice, ...]:
     """Return the slices of a pool, at least one.
@@ -209,7 +209,6 @@ def pool_slices(
         standard: The standard attributes of the devices, by their ids.
         plain: Whether no device will ever have a taint, a list, or counters: only then does a slice hold 128 devices.
             Otherwise it is 64 from the start, because the first taint would make a larger slice invalid.
-        previous: The previous slices, or the objects that the API server has; they are changed as little as possible.
         memory: What is remembered from call to call; None: nothing.
 
     Raises:
@@ -221,25 +220,21 @@ def pool_slices(
     sets = {name: render_counters(name, (counters or {})[name]) for name in sorted(counters or {})}
     is_plain = plain and not any(device.taints or device.consumes for device in devices)
     devices_per_slice = limits.devices if is_plain else DEVICES_WITH_MORE
-    leaves = leaves_of(previous)
-    items = [Item((name,), (1,)) for name in ids]
-    room: tuple[int, ...] = (devices_per_slice,)
     if limits.combined:
-        items = _families(devices, sets)
         room = (devices_per_slice, limits.counters_per_slice, limits.consumed_per_slice)
-    placed = memory.place(items, room, [leaf for leaf in leaves if leaf.position <= LAST])
+        groups = _filled(_families(devices, sets), room)
+    else:
+        groups = _divided([*ids], devices_per_slice)
     by_name = {entry.name: entry.rendered for entry in entries.values()}
     head: _Object = {"driver": pool.driver, "pool": {"name": pool.name}, **pool.nodes}
     found: list[PoolSlice] = []
-    for leaf in placed:
-        body = {**head, "devices": [by_name[name] for name in leaf.names]} if leaf.names else head
+    for position, names in enumerate(groups):
+        body = {**head, "devices": [by_name[name] for name in names]} if names else head
         own = _sets_of(body.get("devices", []), sets) if limits.combined else []
-        found.append(_slice(leaf.position, {**body, "sharedCounters": own} if own else body))
+        found.append(_slice(position, {**body, "sharedCounters": own} if own else body))
     if sets and not limits.combined:
-        before = [attrs.evolve(leaf, position=leaf.position - LAST) for leaf in leaves if leaf.position > LAST]
-        for leaf in place([Item((name,), (1,)) for name in sets], (limits.sets_per_slice,), before):
-            body = {**head, "sharedCounters": [sets[name] for name in leaf.names]}
-            found.append(_slice(leaf.position + LAST, body))
+        for position, names in enumerate(_divided([*sets], limits.sets_per_slice), _FIRST_OF_COUNTERS):
+            found.append(_slice(position, {**head, "sharedCounters": [sets[name] for name in names]}))
     found = [memory.slice(each) for each in found]
     _check(found, limits, ids, memory)
     memory.keep(entries, found, limits)
@@ -263,7 +258,25 @@ def _ids(entries: Iterable[_Entry]) -> dict[str, str]:
     return found
 
 
-def _families(devices: Sequence[Device], sets: Mapping[str, _Object]) -> list[Item]:
+def _divided(names: Sequence[str], most: int) -> list[Sequence[str]]:
+    """Fill one slice after the other, at least one."""
+    return [names[first : first + most] for first in range(0, max(1, len(names)), most)]
+
+
+def _filled(families: Iterable[_Family], room: tuple[int, ...]) -> list[Sequence[str]]:
+    """Do the same with what cannot be divided; each fits into an empty slice."""
+    found: list[list[str]] = [[]]
+    taken = (0,) * len(room)
+    for family in families:
+        taken = tuple(map(operator.add, taken, family.weight))
+        if found[-1] and any(map(operator.gt, taken, room)):
+            found.append([])
+            taken = family.weight
+        found[-1] += family.names
+    return [*found]
+
+
+def _families(devices: Sequence[Device], sets: Mapping[str, _Object]) -> list[_Family]:
     """Put devices together that have a counter set in common, in the order of the first of each family."""
     home_of: dict[str, int] = {}
     families: dict[int, list[int]] = {}
@@ -276,11 +289,11 @@ def _families(devices: Sequence[Device], sets: Mapping[str, _Object]) -> list[It
     return [_family([devices[index] for index in sorted(families[home])], sets) for home in sorted(families)]
 
 
-def _family(members: Sequence[Device], sets: Mapping[str, _Object]) -> Item:
+def _family(members: Sequence[Device], sets: Mapping[str, _Object]) -> _Family:
     named = {name for device in members for name in device.consumes}
     shared = sum(len(sets[name]["counters"]) for name in named if name in sets)
     consumed = sum(len(counters) for device in members for counters in device.consumes.values())
-    return Item(tuple(device_name(device.id) for device in members), (len(members), shared, consumed))
+    return _Family(tuple(device_name(device.id) for device in members), (len(members), shared, consumed))
 
 
 def _sets_of(devices: Iterable[Mapping[str, Any]], sets: Mapping[str, _Object]) -> list[_Object]:
@@ -317,22 +330,6 @@ def _whose(problem: Problem, items: Sequence[Mapping[str, Any]], ids: Mapping[st
         return ""
     name = items[int(match[1])]["spec"]["devices"][int(match[2])]["name"]
     return f"device {ids.get(name, name)!r}: "
-
-
-def leaves_of(slices: Iterable[Mapping[str, Any] | PoolSlice]) -> tuple[Leaf, ...]:
-    """Return where the devices and counter sets lie in slices, ours or stored ones; strange objects are left out."""
-    found: dict[int, Leaf] = {}
-    for each in slices:
-        if isinstance(each, PoolSlice):
-            position, spec = each.position, each.body
-        else:
-            match = _NAME.match(each["metadata"]["name"])
-            if match is None:
-                continue
-            position, spec = int(match[1], 16), each["spec"]
-        kind = "devices" if position <= LAST else "sharedCounters"
-        found[position] = Leaf(position, tuple(entry["name"] for entry in spec.get(kind, ())))
-    return tuple(found[position] for position in sorted(found))
 
 
 # -- what is to be written ---------------------------------------------------------------------------------------------

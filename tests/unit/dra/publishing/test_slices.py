@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 import kdp
 from kdp.dra.names import device_name
 from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Memory, Pool, PoolSlice, leaves_of, pool_slices, writes
+from kdp.dra.publishing.slices import Memory, Pool, PoolSlice, pool_slices, writes
 from kdp.dra.publishing.validation import problems_of_pool, problems_of_slice
 from kdp.errors import InvalidSlicesError, InvalidValueError
 
@@ -141,7 +140,7 @@ def test_the_first_taint_after_all_divides_what_was_to_stay_plain() -> None:
     """Scenario 39."""
     before = make(*widgets(300), plain=True)
     tainted = [*widgets(299), kdp.Device(id="w299", taints=[kdp.Taint(key="worn")])]
-    after = make(*tainted, plain=True, previous=before)
+    after = make(*tainted, plain=True)
     assert listed(after) == listed(before)
     assert max(sizes(after)) <= 64
 
@@ -254,12 +253,11 @@ COUNTERS = {f"s{n}": {"c": 5, "d": 1} for n in range(12)}
 
 
 @effort(40)
-@given(devices_of_a_node, devices_of_a_node, st.sampled_from([V134, V135, V137]), st.booleans())
+@given(devices_of_a_node, st.sampled_from([V134, V135, V137]), st.booleans())
 def test_no_device_is_lost_or_there_twice_and_every_limit_is_kept(
-    devices: list[kdp.Device], before: list[kdp.Device], limits: Limits, plain: bool
+    devices: list[kdp.Device], limits: Limits, plain: bool
 ) -> None:
-    previous = make(*before, limits=limits, counters=COUNTERS)
-    slices = make(*devices, limits=limits, counters=COUNTERS, plain=plain, previous=previous)
+    slices = make(*devices, limits=limits, counters=COUNTERS, plain=plain)
     names = [device_name(device.id) for device in devices]
     assert sorted(listed(slices)) == sorted(names)
     if not limits.combined:
@@ -267,9 +265,6 @@ def test_no_device_is_lost_or_there_twice_and_every_limit_is_kept(
     items = [each.as_object(1, len(slices)) for each in slices]
     assert [problem for item in items for problem in problems_of_slice(item, limits)] == []
     assert problems_of_pool(items) == []
-    again = make(*devices, limits=limits, counters=COUNTERS, plain=plain, previous=items)
-    assert json.dumps([each.body for each in again]) == json.dumps([each.body for each in slices])
-    assert [each.name for each in again] == [each.name for each in slices]
 
 
 @effort(25)
@@ -279,15 +274,8 @@ def test_a_change_of_one_device_changes_one_slice(count: int, at: int, limits: L
     devices = widgets(count)
     before = make(*devices, limits=limits)
     devices[at % count] = attrs.evolve(devices[at % count], attributes={"hot": True})
-    after = make(*devices, limits=limits, previous=before)
+    after = make(*devices, limits=limits)
     assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
-
-
-def test_the_slices_of_before_are_found_in_the_api() -> None:
-    slices = make(*widgets(100))
-    stored = [each.as_object(3, 2) for each in slices]
-    strange = [{"metadata": {"name": "someone-elses"}, "spec": {"devices": [{"name": "w1"}]}}]
-    assert leaves_of([*strange, *reversed(stored)]) == leaves_of(slices)
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
@@ -349,7 +337,7 @@ def test_whatever_comes_and_goes_the_server_ends_up_with_it(steps: list[list[int
     server = Server()
     last = 0
     for step in steps:
-        wanted = make(*(kdp.Device(id=f"w{n}") for n in step), previous=list(server.items.values()))
+        wanted = make(*(kdp.Device(id=f"w{n}") for n in step))
         *_, generation = server.write(wanted, last=last)
         assert generation >= last
         last = generation
@@ -365,19 +353,14 @@ def test_whatever_comes_and_goes_the_server_ends_up_with_it(steps: list[list[int
 @given(st.lists(st.tuples(devices_of_a_node, st.sampled_from([V134, V135, V137])), min_size=1, max_size=5))
 def test_memory_changes_no_result(steps: list[tuple[list[kdp.Device], Limits]]) -> None:
     memory = Memory()
-    previous: tuple[PoolSlice, ...] = ()
     for devices, limits in steps:
         for _ in range(2):
-            plain = _made(devices, limits, previous, None)
-            assert _made(devices, limits, previous, memory) == plain
-            previous = previous if isinstance(plain, str) else plain
+            assert _made(devices, limits, memory) == _made(devices, limits, None)
 
 
-def _made(
-    devices: Sequence[kdp.Device], limits: Limits, previous: Sequence[PoolSlice], memory: Memory | None
-) -> tuple[PoolSlice, ...] | str:
+def _made(devices: Sequence[kdp.Device], limits: Limits, memory: Memory | None) -> tuple[PoolSlice, ...] | str:
     try:
-        return pool_slices(devices, pool=POOL, limits=limits, counters=COUNTERS, previous=previous, memory=memory)
+        return pool_slices(devices, pool=POOL, limits=limits, counters=COUNTERS, memory=memory)
     except InvalidValueError as error:
         return str(error)
 
