@@ -6,15 +6,17 @@ sentence in the log. So each limit is checked at start. The figures were measure
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import os
 import resource
 import threading
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LEAST_FILES: Final = 32
 """Least limit of open files: with fewer, gRPC's C core may crash before anything can be said."""
@@ -39,7 +41,7 @@ def least_threads() -> int:
 
 
 def check_limits() -> None:
-    """Check the limits of files, address space, and threads. It takes about two milliseconds.
+    """Check the limits of files, address space, and threads.
 
     Raises:
         ConfigurationError: One is too low.
@@ -77,35 +79,17 @@ def _check_address_space() -> None:
 
 
 def _check_threads() -> None:
-    """Start as many threads as will be needed, and end them: that is the only test that covers every limit."""
-    least, there = least_threads(), threading.active_count()
-    end = _thread.allocate_lock()
-    ended = threading.Semaphore(0)
-
-    def wait() -> None:
-        with end:
-            pass
-        ended.release()
-
-    started = 0
-    end.acquire()
-    try:
-        while there + started < least:
-            _thread.start_new_thread(wait, ())  # a `Thread` would be waited for until it runs: a millisecond in all
-            started += 1
-    except RuntimeError:
-        raise ConfigurationError(
-            f"only {there + started} threads can be started{_cause()}, too few for gRPC; give this process "
-            f"{least} or more on this node"
-        ) from None
-    finally:
-        end.release()
-        for _ in range(started):
-            ended.acquire()
+    least = least_threads()
+    for limit, others, name in (*_limits_of_cgroups(), *_limit_of_user()):
+        if limit - others < least:
+            raise ConfigurationError(
+                f"only {max(0, limit - others)} threads can be started ({name} {limit}), too few for gRPC; give this "
+                f"process {least + others} or more on this node"
+            )
 
 
-def _cause() -> str:
-    """Return which limit of threads there is; empty: none was found."""
+def _limits_of_cgroups() -> Iterator[tuple[int, int, str]]:
+    """Yield each limit of threads that a cgroup has, how many of them others have, and the limit's name."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -113,12 +97,13 @@ def _cause() -> str:
                 continue
             root = Path("/sys/fs/cgroup", controllers)
             for group in (root / path.lstrip("/"), root):  # the latter in a cgroup namespace of its own
-                with contextlib.suppress(OSError):
-                    most = (group / "pids.max").read_text().strip()
-                    if most != "max":
-                        return f" (pids.max {most})"
-    with contextlib.suppress(OSError):
-        most_processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-        if most_processes != resource.RLIM_INFINITY:
-            return f" (ulimit -u {most_processes})"
-    return ""
+                with contextlib.suppress(OSError, ValueError):
+                    limit = int((group / "pids.max").read_text())  # or "max"
+                    yield limit, int((group / "pids.current").read_text()) - threading.active_count(), "pids.max"
+
+
+def _limit_of_user() -> Iterator[tuple[int, int, str]]:
+    """Yield the limit that a user has, which does not count for root; how many others the user has is not known."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if limit != resource.RLIM_INFINITY and os.geteuid() != 0:
+        yield limit, 0, "ulimit -u"

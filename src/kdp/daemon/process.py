@@ -131,19 +131,11 @@ def _run_loop(plan: Plan, signals: Signals, make: Callable[..., Daemon], follow:
 
         def take(new: Plan) -> None:
             logs.configure(new.settings, keeps_recent=new.socket is not None)
-            keep_signals(new)
 
-        def keep_signals(served: Plan) -> None:
-            for state in served.states:
-                state.returned = signals.keep
-
-        keep_signals(plan)
         daemon = make(changed=take)
         notifier = Notifier(os.environ)
         besides = [] if follow is None else [follow(daemon.reload)]
-        background = [
-            asyncio.create_task(each) for each in (notifier.follow(daemon.status), signals.keep_on(), *besides)
-        ]
+        background = [asyncio.create_task(each) for each in (notifier.follow(daemon.status), *besides)]
 
         def stop() -> None:
             for task in background:

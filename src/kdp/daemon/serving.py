@@ -21,7 +21,6 @@ import attrs
 
 from .. import __version__
 from ..concurrency import threads
-from ..concurrency.modules import load
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..kubelet.paths import DEVICE_PLUGIN_DIR
 from ..operations.status import ProcessFacts, document, moment
@@ -50,14 +49,6 @@ if TYPE_CHECKING:
     from .settings import ServeOptions, Settings
 
 logger = logging.getLogger(__name__)
-
-_OF_HISTORY: Final = (
-    "kdp.concurrency.history",
-    "kdp.deviceplugin.choices",
-    "kdp.deviceplugin.tracking.holder_log",
-    "kdp.operations.facts",
-)
-"""What is loaded to keep what happens: there may be no descriptor later, when the setting is switched on."""
 
 _FELL_BACK: Final = (
     "the last good configuration is in force, because the new one is bad: %s; mend it, and send SIGHUP or restart"
@@ -164,7 +155,7 @@ class Daemon:
                 warn_of_unusable_state(plan.settings)
                 if self._served is None:  # later, it is said, and all goes on without
                     check_client(plan.settings)
-                await self._begin_history(plan.settings)
+                self._begin_history(plan.settings)
                 with self._probes(plan):
                     managed = managing(plan, self._counts, self._history, self._why_rejected, self._told)
                     async with self._alone(plan), managed as self._manager:
@@ -202,13 +193,11 @@ class Daemon:
         self._reject(str(error))
         self._changed(self._plan)
 
-    async def _begin_history(self, settings: Settings) -> None:
+    def _begin_history(self, settings: Settings) -> None:
         """Keep what happens from now on, if there is a page that shows it; what was kept before a reload stays."""
         if settings.status_page == "off":
             self._history = None
         elif self._history is None:
-            for name in _OF_HISTORY:
-                await load(name)
             from ..concurrency.history import History  # late: few plugins pay for it
 
             self._history = History()

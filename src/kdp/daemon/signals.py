@@ -6,9 +6,8 @@ that may hang: `GRACE` seconds after it was asked to stop the thread ends the pr
 without a timeout until then: no wake-ups. It starts before there is an event loop, so it is none of
 `kdp.concurrency.threads`.
 
-A hook may take a signal away: an event loop's ``add_signal_handler`` replaces the descriptor, and a C library the
-handler. `Signals.keep` takes them back. `SharedState.returned` calls it after each hook. A task calls it ever more
-seldom, for hooks that do not return: they take the signals when they begin.
+What a backend's module has taken of the signals while it was loaded is taken back by `Signals.attach`. A C library that
+takes them later keeps them: then SIGKILL ends the process when the pod's grace period is over.
 
 ========= ============================================================================
 SIGTERM   orderly stop, exit code 0; so does SIGINT
@@ -27,11 +26,10 @@ import select
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 from ..errors import ConfigurationError
 from . import logs
-from .handlers import Handlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +44,6 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 _HANDLED = (*_STOP, signal.SIGHUP, signal.SIGQUIT)
 _DUMP_SECONDS = 0.3
 """Seconds for which the stacks are tried to be written; a request to stop waits so long."""
-
-_KEEP_FIRST, _KEEP_MOST = 1.0, 300.0
-"""Seconds between two looks at the handlers, doubled each time: an idle process may not be woken often."""
 
 _LOOK = 0
 """No signal has this number: it makes the thread look at its deadline."""
@@ -76,7 +71,6 @@ class Signals:
         self._read_end = -1
         self._write_end = -1
         self._poll = select.poll()
-        self._handlers = Handlers(_HANDLED)
 
     def start(self) -> None:
         """Take the signals over.
@@ -97,28 +91,20 @@ class Signals:
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._write_end, False)
         self._poll.register(self._read_end, select.POLLIN)
-        self._handlers.install(self._in_main_thread, self._write_end)
+        self._install()
         threading.Thread(target=self._watch, name="kdp-signals", daemon=True).start()
 
-    def keep(self) -> None:
-        """Take back what a hook or a library has taken of the signals, and log it. Call it in the main thread."""
-        taken = self._handlers.restore()
-        if taken:
-            text = "a hook or a library took over %s, which stops or reloads the plugin; kdp has taken it back"
-            logger.warning(text, " and ".join(taken))
-
-    async def keep_on(self) -> NoReturn:
-        """Do so again and again, until cancelled: a hook that does not return may take them, too."""
-        pause = _KEEP_FIRST
-        while True:
-            self.keep()
-            await asyncio.sleep(pause)
-            pause = min(2.0 * pause, _KEEP_MOST)
+    def _install(self) -> None:
+        for number in _HANDLED:
+            signal.signal(number, self._in_main_thread)
+        signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)  # the parent process may have blocked them
 
     def attach(
         self, loop: asyncio.AbstractEventLoop, *, stop: Callable[[], object], reload: Callable[[], object]
     ) -> None:
         """From now on tell this loop: both functions are called in it."""
+        self._install()
         self._stop, self._reload = stop, reload
         self._loop = loop
         if self.asked_to_stop:
@@ -132,10 +118,7 @@ class Signals:
             os.write(self._write_end, bytes([_LOOK]))
 
     def _in_main_thread(self, number: int, _frame: FrameType | None) -> None:
-        # The wakeup descriptor needs a handler to exist. It has work only before there is a loop to tell, or if the
-        # signal's number went into another descriptor.
-        if self._handlers.restore_descriptor():
-            os.write(self._write_end, bytes([number]))
+        # The wakeup descriptor needs a handler to exist. It has work only before there is a loop to tell.
         if number in _STOP and self._loop is None:
             raise Stopped(0)
 

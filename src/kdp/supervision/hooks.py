@@ -187,7 +187,6 @@ class Hooks:
             raise self._failed(lane, hook, error) from error
         # Not this call's end but the hook's own return frees the hook for the next call.
         done.add_done_callback(lambda _: _returned(lane))
-        done.add_done_callback(lambda _: self.state.returned())
         try:
             if hook in ("open", "discover") and deadline is not None and deadline > LONG:
                 finished, _ = await asyncio.wait({done}, timeout=LONG)

@@ -9,7 +9,7 @@ from ..concurrency.counts import Durations, Names, Tally
 from ..concurrency.threads import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..model.backend import DeviceBackend
 
@@ -74,7 +74,6 @@ class SharedState:
         is_open: Whether ``open`` has returned and ``close`` was not called since.
         close_until: Until when ``close`` may take, on `time.monotonic`'s clock, if it is running.
         holders: Those who need it open.
-        returned: Called in the event loop each time a hook has returned; must not raise.
         counts: What was counted of the hooks and devices.
     """
 
@@ -83,7 +82,6 @@ class SharedState:
         self.is_open = False
         self.close_until = 0.0
         self.holders: set[object] = set()
-        self.returned: Callable[[], object] = lambda: None
         self.counts = BackendCounts()
 
     @property

@@ -1,6 +1,6 @@
-"""A plugin's process under conditions that took its signals away: SIGTERM still ends it, or it says what is wrong.
+"""A plugin's process under conditions that others set: SIGTERM still ends it, or it says what is wrong.
 
-Each condition is a real one: a hook or a library that takes over signals, a parent that blocks them, a limit.
+Each condition is a real one: a parent that blocks signals or hands files on, a limit.
 """
 
 from __future__ import annotations
@@ -23,53 +23,12 @@ from .test_process import RESOURCE, Figure, Start, program
 
 pytestmark = pytest.mark.slow
 
-CTYPES = "import ctypes, signal; libc = ctypes.CDLL(None)"
-
-THIEVES = {
-    "the loop's add_signal_handler of SIGTERM": """
-async def open(self):
-    import asyncio, signal
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: say("mine now"))
-""",
-    "a C library that blocks SIGTERM in the event loop's thread": """
-async def open(self):
-    import signal
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-""",
-}
-
 
 async def ends_in_time(plugin: Plugin, figure: Figure, what: str) -> None:
     code, took = await plugin.stop()
     figure(f"stop after {what}", took * 1000, "ms")
     assert code == 0, plugin.log
     assert took < PATIENCE, plugin.log
-
-
-@pytest.mark.parametrize("thief", THIEVES)
-async def test_a_hook_that_takes_sigterm_does_not_keep_it_from_stopping(
-    start: Start, kubelet: SimulatedKubelet, thief: str, figure: Figure
-) -> None:
-    async with start(program(THIEVES[thief])) as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
-        await plugin.says("a hook or a library took over")
-        await ends_in_time(plugin, figure, thief)
-
-
-async def test_a_hook_that_takes_sigterm_and_never_returns_does_not_keep_it_from_stopping(
-    start: Start, kubelet: SimulatedKubelet, figure: Figure
-) -> None:
-    watch = f"""
-def watch(self, report):
-    {CTYPES}
-    time.sleep(1.0)  # nothing else returns now
-    libc.signal(signal.SIGTERM, ctypes.c_void_p(1))
-    hang()
-"""
-    async with start(program(watch), "W") as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
-        await plugin.says("a hook or a library took over SIGTERM")
-        await ends_in_time(plugin, figure, "a watch that ignores SIGTERM")
 
 
 BLOCKED = """

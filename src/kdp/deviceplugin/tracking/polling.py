@@ -18,7 +18,6 @@ import anyio
 import attrs
 
 from ...concurrency.backoff import Backoff
-from ...concurrency.modules import load
 from ...concurrency.observable import Observable
 from ...errors import PodResourcesError, sentence
 from ...kubelet.hang import HangWatch
@@ -120,7 +119,6 @@ class PodResourcesPoller:
                 while not is_wanted():
                     await news.after(news.version)
                 if self._pods is None:
-                    await load("kdp.kubelet.podsapi")
                     from ...kubelet.podsapi import PodsWatch
 
                     self._pods = PodsWatch(self._paths.pods_api_socket)
@@ -157,7 +155,6 @@ class PodResourcesPoller:
             wants_settled_list: Whether List is needed once for each kubelet, and again when it must know all its pods.
             wants_allocatable: Whether GetAllocatableResources is needed.
         """
-        await load("kdp.kubelet.podresources")
         made_at = self._client.made_at()
         self.pod_changed_at = None
         if made_at is None:

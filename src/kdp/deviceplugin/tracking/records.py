@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 import anyio
 import attrs
 
-from ...concurrency.modules import load
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
 from ...errors import AllocationError
@@ -483,7 +482,6 @@ class AllocationRecords:
 
     async def _store(self, resource: _Resource) -> AllocationStore | None:
         if resource.store is None and self._state_dir is not None:
-            await load("kdp.deviceplugin.tracking.store")
             from .store import AllocationStore  # as late as it is made
 
             resource.store = resource.store or AllocationStore(
