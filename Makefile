@@ -128,8 +128,8 @@ dashboard: $(VENV)/.ready ## write deploy/grafana/kdp.json, the dashboard of the
 dashboard-picture: $(VENV)/.ready ## draw docs/how-to/dashboard.svg from a real Prometheus's data (needs `make node-tools`)
 	@DASHBOARD_PICTURE=docs/how-to/dashboard.svg $(PYTHON_IN) -m pytest -q -n 0 tests/node/test_prometheus.py
 
-bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in a quarter of an hour; ARGS=--quick in one minute
-	@$(PYTHON_IN) -m benchmarks $(ARGS)
+bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in a quarter of an hour; AGAINST=REV: beside a commit; ARGS=--quick in one minute
+	@$(PYTHON_IN) -m benchmarks $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
 lint: $(VENV)/.ready ## check style, formatting, sentences, and references between pages and source
 	@$(VENV)/bin/ruff check .

@@ -35,15 +35,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure kdp beside a bare plugin.")
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
     parser.add_argument("--quick", action="store_true", help="few rounds, below a minute; for a look")
+    parser.add_argument("--against", metavar="REV", help="measure this tree and a commit in turn, and nothing else")
     parser.add_argument("--seed", type=int, default=1, help="of everything random; default: 1")
     arguments = parser.parse_args()
     if unknown := set(arguments.groups) - set(GROUPS):
         parser.error(f"there is no group {min(unknown)!r}; there are {', '.join(GROUPS)}")
     setting = Setting(quick=arguments.quick, seed=arguments.seed)
     begun = time.monotonic()
+    if arguments.against is not None:
+        from .against import rows as compared
+
+        sources = [compared(setting, arguments.against)]
+    else:
+        groups = arguments.groups or GROUPS
+        sources = [importlib.import_module(f".{group}", __package__).rows(setting) for group in groups]
     rows: list[Row] = []
-    for group in arguments.groups or GROUPS:
-        for row in importlib.import_module(f".{group}", __package__).rows(setting):
+    for source in sources:
+        for row in source:
             rows.append(row)
             print(f"[{time.monotonic() - begun:5.0f} s] {row.name}: {row.figure} {row.verdict}", file=sys.stderr)
     print(

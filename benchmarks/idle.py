@@ -11,11 +11,11 @@ from .processes import Process, program, switches
 from .table import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from .setting import Setting
 
-__all__ = ["rows"]
+__all__ = ["rows", "wake_ups"]
 
 _OF_GRPC = "_poll_wrapper"
 """In the name of the Python thread in which grpc.aio waits for the C core."""
@@ -29,22 +29,10 @@ def rows(setting: Setting) -> Iterator[Row]:
             poll: stack.enter_context(setting.connected(program("census"), poll=poll))[2] for poll in ("none", "5")
         }
         time.sleep(setting.rounds(5, 2))
-        censuses = {poll: _census(plugin) for poll, plugin in plugins.items()}
-        time.sleep(0.5)
-        before = {poll: switches(plugin.pid) for poll, plugin in plugins.items()}
-        began = time.monotonic()
-        time.sleep(seconds)
-        after = {poll: switches(plugin.pid) for poll, plugin in plugins.items()}
-        minutes = (time.monotonic() - began) / 60
-    for poll, names in censuses.items():
-        woken = {
-            names.get(thread, "grpc"): (count - before[poll].get(thread, 0)) / minutes
-            for thread, count in after[poll].items()
-            if thread in names
-        }
+        found = wake_ups(plugins, seconds)
+    for poll, (woken, grpc) in found.items():
         total = sum(woken.values())
         polls = 0.0 if poll == "none" else 60 / float(poll)
-        grpc = sum(after[poll][t] - before[poll].get(t, 0) for t in after[poll] if t not in names) / minutes
         limit = 4 + 6 * polls
         yield Row(
             f"idle: wake-ups a minute, {'never polling' if poll == 'none' else f'polling every {poll} s'}",
@@ -53,6 +41,23 @@ def rows(setting: Setting) -> Iterator[Row]:
             total <= limit,
             f"{seconds} s; {', '.join(f'{name} {count:.1f}' for name, count in woken.items())}; grpc's own {grpc:.0f}",
         )
+
+
+def wake_ups(plugins: Mapping[str, Process], seconds: float) -> dict[str, tuple[dict[str, float], float]]:
+    """Return how often a minute each thread of idle plugins wakes up: kdp's own by name, and gRPC's together."""
+    censuses = {name: _census(plugin) for name, plugin in plugins.items()}
+    time.sleep(0.5)
+    before = {name: switches(plugin.pid) for name, plugin in plugins.items()}
+    began = time.monotonic()
+    time.sleep(seconds)
+    after = {name: switches(plugin.pid) for name, plugin in plugins.items()}
+    minutes = (time.monotonic() - began) / 60
+    found: dict[str, tuple[dict[str, float], float]] = {}
+    for name, names in censuses.items():
+        rates = {thread: (count - before[name].get(thread, 0)) / minutes for thread, count in after[name].items()}
+        woken = {names[thread]: rate for thread, rate in rates.items() if thread in names}
+        found[name] = woken, sum(rate for thread, rate in rates.items() if thread not in names)
+    return found
 
 
 def _census(plugin: Process) -> dict[int, str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .setting import Setting
 
-__all__ = ["rows"]
+__all__ = ["MANY", "rows", "time_flips"]
 
 MANY = 10_000
 
@@ -97,7 +97,7 @@ def _flips(setting: Setting) -> Iterator[Row]:
                 node.say(op="pause_reading", id=1, resource=RESOURCE)
                 plugin.event("ready")
                 client = Client(plugin_socket(root, name))
-                took[name] = _time_flips(plugin, client, flips)
+                took[name] = time_flips(plugin, client, flips)
                 client.close()
     yield at_most(
         f"{MANY:,} devices: flip -> kubelet has it",
@@ -109,7 +109,8 @@ def _flips(setting: Setting) -> Iterator[Row]:
     )
 
 
-def _time_flips(plugin: Process, client: Client, flips: int) -> list[float]:
+def time_flips(plugin: Process, client: Client, flips: int) -> list[float]:
+    """Return the ms from each flip until a client has the list with it."""
     stream = client.watch()
     received: list[float] = []
 

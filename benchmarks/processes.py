@@ -49,10 +49,16 @@ class Process:
         command: The command line.
         environment: Added to ours; variables ``KDP_*`` of ours are not handed on.
         log: Where its stderr goes; None: nowhere.
+        folder: Where it runs.
     """
 
     def __init__(
-        self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, log: Path | None = None
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        folder: Path = REPOSITORY,
     ) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
         stderr = subprocess.DEVNULL if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -64,7 +70,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env={**kept, **_ENVIRONMENT, **(environment or {})},
-                cwd=REPOSITORY,
+                cwd=folder,
             )
         finally:
             if stderr != subprocess.DEVNULL:

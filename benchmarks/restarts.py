@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["rows"]
+__all__ = ["Look", "Outcome", "bury", "live", "look", "rows"]
 
 MAX_LISTEN_DELAY = 0.3
 MOST_AFTER_LISTENING = 0.2
@@ -40,7 +40,9 @@ SETTLED = 10
 
 
 @attrs.frozen
-class _Look:
+class Look:
+    """What a process has; memory in MB."""
+
     threads: int
     descriptors: int
     tasks: int
@@ -48,13 +50,13 @@ class _Look:
 
 
 @attrs.define
-class _Outcome:
+class Outcome:
     """What came of all the kubelets; times in ms after listen(2)."""
 
     latencies: list[float] = attrs.field(factory=list)
     lists: list[float] = attrs.field(factory=list)
     floor: list[float] = attrs.field(factory=list)
-    looks: list[_Look] = attrs.field(factory=list)
+    looks: list[Look] = attrs.field(factory=list)
     unlistened: int = 0
     early: int = 0
     lost: int = 0
@@ -64,7 +66,7 @@ def rows(setting: Setting) -> Iterator[Row]:
     """Restart the kubelet; the instants of death and the delays depend on the seed only."""
     restarts = setting.rounds(1000, 35)
     chance = setting.random("restarts")
-    found = _Outcome()
+    found = Outcome()
     with setting.directory() as root:
         nursery = Nursery(root)
         directory = str(root / "device-plugins")
@@ -73,26 +75,26 @@ def rows(setting: Setting) -> Iterator[Row]:
             Process(program("census"), environment=variables(root), log=root / "plugin.log") as plugin,
             Process(program("bare_register", directory)) as bare,
         ):
-            pid, _ = _live(nursery, _Outcome(), 0.0, 0.0, must_register=True)  # the plugin starts: does not count
+            pid, _ = live(nursery, Outcome(), 0.0, 0.0, must_register=True)  # the plugin starts: does not count
             nursery.bury(pid)
             for number in range(restarts):
                 delay = chance.uniform(0, MAX_LISTEN_DELAY)
                 lifetime = chance.uniform(0, delay + MOST_AFTER_LISTENING)
                 is_looked_at = number >= SETTLED and number % setting.rounds(25, 5) == 0
-                pid, first = _live(nursery, found, delay, lifetime, must_register=is_looked_at)
+                pid, first = live(nursery, found, delay, lifetime, must_register=is_looked_at)
                 if is_looked_at:
                     _event(kubelets, "list_received", first, PATIENCE)
                     time.sleep(0.1)
-                    found.looks.append(_look(plugin))
+                    found.looks.append(look(plugin))
                     found.floor.append(_time_bare(bare, kubelets))
-                _bury(nursery, found, root, pid, first)
+                bury(nursery, found, root, pid, first)
             alive = plugin.is_alive
         ours = [line["endpoint"] for line in kubelets.lines if line["event"] == "register_received"]
         names = [name for name in ours if name.startswith("kdp-")]
     yield from _judge(found, restarts, alive, len(names) - len(set(names)))
 
 
-def _live(nursery: Nursery, found: _Outcome, delay: float, lifetime: float, *, must_register: bool) -> tuple[int, int]:
+def live(nursery: Nursery, found: Outcome, delay: float, lifetime: float, *, must_register: bool) -> tuple[int, int]:
     """Start a kubelet and let it live so long, longer if it has not been registered with though it had the chance."""
     pid, first = nursery.bear(delay)
     time.sleep(lifetime)
@@ -105,7 +107,7 @@ def _live(nursery: Nursery, found: _Outcome, delay: float, lifetime: float, *, m
     return pid, first
 
 
-def _bury(nursery: Nursery, found: _Outcome, root: Path, pid: int, first: int) -> None:
+def bury(nursery: Nursery, found: Outcome, root: Path, pid: int, first: int) -> None:
     """Kill a kubelet and write down what it has seen."""
     nursery.bury(pid)
     listening, registered, listed = (
@@ -129,7 +131,7 @@ def _bury(nursery: Nursery, found: _Outcome, root: Path, pid: int, first: int) -
             found.lists.append(1e3 * (listed - listening))
 
 
-def _judge(found: _Outcome, restarts: int, alive: bool, again: int) -> Iterator[Row]:
+def _judge(found: Outcome, restarts: int, alive: bool, again: int) -> Iterator[Row]:
     note = (
         f"{len(found.latencies)} registered, {found.unlistened} killed before they listened, {found.early} less than "
         f"{1e3 * FAIR_CHANCE:.0f} ms after; a process each, SIGKILL at random instants"
@@ -171,9 +173,10 @@ def _event(process: Process, name: str, first: int, timeout: float) -> float | N
     return None if line is None else line["t"] / 1e9
 
 
-def _look(plugin: Process) -> _Look:
+def look(plugin: Process) -> Look:
+    """Return what the plugin has now."""
     first = len(plugin.lines)
     plugin.signal(signal.SIGUSR1)
     tasks = plugin.event("census", after=first)["tasks"]
     threads = len(os.listdir(f"/proc/{plugin.pid}/task"))
-    return _Look(threads, descriptors(plugin.pid), tasks, memory(plugin.pid))
+    return Look(threads, descriptors(plugin.pid), tasks, memory(plugin.pid))
