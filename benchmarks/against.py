@@ -99,8 +99,8 @@ def rows(setting: Setting, revision: str) -> Iterator[Row]:
                     for figure, value in figures.items():
                         found[name][figure].append(value)
         woken = _woken(setting, sides)
-    for name, figures in found.items():
-        figures["wake-ups"].append(woken[name])
+    for name, rate in woken.items():
+        found[name]["wake-ups"].append(rate)
     for figure, unit in _UNITS.items():
         ours, theirs = (found[side][figure] for side in sides)
         ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
