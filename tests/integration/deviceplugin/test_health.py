@@ -16,6 +16,7 @@ import kdp
 from kdp.deviceplugin import inventory
 from kdp.supervision import supervisor
 from kdp.supervision.health import HealthChange
+from kdp.supervision.reporter import PAUSE
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
@@ -178,9 +179,9 @@ async def test_a_device_in_quarantine_is_silent_until_it_leaves(
         report = await backend.report()
         for number in range(12):
             report.fault("w0", f"XID {number}", kind="xid")
-            await anyio.sleep(0.02)
+            await anyio.sleep(1.2 * PAUSE)  # what comes sooner is taken together
             report.clear("w0", kind="xid")
-            await anyio.sleep(0.02)
+            await anyio.sleep(1.2 * PAUSE)
         await until(lambda: len([line for line in spoken(caplog, "w0 is now") if line.endswith("Healthy")]) == 3)
     lines = spoken(caplog, "device w0 is now")
     assert len(lines) == 6, lines
