@@ -297,7 +297,7 @@ MUTANTS = [
         "on_wire = version == 0 or bool(pieces or removed)",
         "on_wire = version == 0 or bool(pieces or removed or transitions)",
     ),
-    Mutant(3, "equal bytes are news", "if piece != self._buffer.get(device_id):", "if True:"),
+    Mutant(3, "equal bytes are news", "if piece != self._pieces.get(device_id):", "if True:"),
     Mutant(3, "what leaves is no news", "bool(pieces or removed)", "bool(pieces)"),
     Mutant(
         3,
