@@ -104,17 +104,10 @@ class ListTooLargeError(InvalidValueError):
 
 
 class InvalidSlicesError(InvalidValueError):
-    """The API server would refuse the devices, or the scheduler would not understand them.
+    """The API server would change the devices and say nothing, or the scheduler would not understand them.
 
     Who acts: the vendor, in ``discover`` or ``counters``. What was published before stays in force.
-
-    Attributes:
-        paths: The fields of the ResourceSlices that are wrong, as the API server names them.
     """
-
-    def __init__(self, message: str, *, paths: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.paths = paths
 
 
 class ConfigurationError(KdpError):

@@ -1,4 +1,4 @@
-"""ResourceSlices before a real API server: it stores what kdp makes unchanged, and refuses what kdp refuses."""
+"""ResourceSlices before a real API server: it stores what kdp makes unchanged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.slice_cases import BAD, STRICTER, Case, good
+from tests.slice_cases import good
 
 import kdp
 from kdp.dra.claims.parameters import read_parameters
@@ -16,7 +16,6 @@ from kdp.dra.names import device_name
 from kdp.dra.publishing.feature_gates import dropped_fields, publishable
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.slices import Pool, PoolSlice, pool_slices, writes
-from kdp.dra.publishing.validation import problems_of_slice
 
 from .conftest import MakeCluster, Namespace
 from .deploy import pod
@@ -37,35 +36,14 @@ async def limits(shared_cluster: Cluster) -> AsyncIterator[Limits]:
         await shared_cluster.api("DELETE", path)
 
 
-async def _refused(cluster: Cluster, item: Object) -> set[str]:
-    """Have the server judge an object, and return the fields that it names; none: it is taken."""
-    try:
-        await cluster.api("POST", f"{PATH}?dryRun=All&fieldValidation=Strict", item)
-    except ApiError as error:
-        status = json.loads(str(error).partition(": ")[2])
-        return {cause["field"] for cause in status["details"]["causes"]}
-    return set()
-
-
-async def test_server_and_kdp_refuse_the_same(shared_cluster: Cluster, limits: Limits) -> None:
-    assert await _refused(shared_cluster, good()) == set()
-    assert problems_of_slice(good(), limits) == []
-    differ: dict[str, object] = {}
-    for case in BAD:
-        theirs, ours = await _refused(shared_cluster, case.item), _ours(case, limits)
-        if not theirs == ours == set(case.paths):
-            differ[case.name] = {"server": theirs, "kdp": ours, "expected": set(case.paths)}
-    assert not differ
-
-
-async def test_what_kdp_alone_refuses_is_known(shared_cluster: Cluster, limits: Limits) -> None:
-    for case in STRICTER:
-        assert await _refused(shared_cluster, case.item) == set(), case.name
-        assert _ours(case, limits) == set(case.paths), case.name
-
-
-def _ours(case: Case, limits: Limits) -> set[str]:
-    return {problem.path for problem in problems_of_slice(case.item, limits)}
+async def test_a_slice_that_is_judged_only_is_not_stored(shared_cluster: Cluster, limits: Limits) -> None:
+    """A pool is replaced when the server has taken all of its slices in a dry run."""
+    await shared_cluster.api("POST", f"{PATH}?dryRun=All", good())
+    bad = good()
+    bad["spec"]["devices"][0]["attributes"]["model"] = {"string": "x" * 65}
+    with pytest.raises(ApiError, match=r"spec\.devices\[0\]\.attributes\[model\]\.string"):
+        await shared_cluster.api("POST", f"{PATH}?dryRun=All", bad)
+    assert await shared_cluster.list(SLICES) == []
 
 
 # -- what kdp makes ----------------------------------------------------------------------------------------------------

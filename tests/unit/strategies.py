@@ -60,6 +60,7 @@ paths = st.lists(path_parts, min_size=1, max_size=3).map(lambda parts: "/" + "/"
 env_names = st.text(LETTERS + "_", min_size=1, max_size=10)
 identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,31}", fullmatch=True)
 
+int64s = st.integers(-(2**63), 2**63 - 1)
 versions = st.builds("{}.{}.{}".format, *[st.integers(0, 999)] * 3).map(kdp.Version)
 quantities = st.builds(
     "{}{}".format,
@@ -98,7 +99,7 @@ devices = st.builds(
     health=healths,
     numa_nodes=numa_nodes,
     edits=edits,
-    attributes=st.dictionaries(identifiers, st.booleans() | st.integers() | texts | versions, max_size=2),
+    attributes=st.dictionaries(identifiers, st.booleans() | int64s | texts | versions, max_size=2),
     capacity=st.dictionaries(identifiers, st.integers(0, 10**9) | quantities, max_size=2),
     resource=st.none() | resource_names,
     unit=st.just("") | device_ids,

@@ -7,7 +7,6 @@ from kdp.dra.claims.cdi_specs import check_edits
 from kdp.dra.names import driver_name
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.slices import Pool, pool_slices
-from kdp.dra.publishing.validation import problems_of_pool, problems_of_slice
 
 
 def test_its_devices_are_published() -> None:
@@ -20,7 +19,5 @@ def test_its_devices_are_published() -> None:
     slices = pool_slices(devices, pool=pool, limits=limits)
     items = [each.as_object(1, len(slices)) for each in slices]
 
-    assert [problem for item in items for problem in problems_of_slice(item, limits)] == []
-    assert problems_of_pool(items) == []
     assert [device["name"] for item in items for device in item["spec"]["devices"]] == [f"fuse-{n}" for n in range(100)]
     assert {item["spec"]["driver"] for item in items} == {"fuse.example.com"}

@@ -118,12 +118,12 @@ class ClusterApi(Protocol):
         """Yield what changes from a version on, until the server ends the watch; 410 if the version is too old."""
         ...
 
-    async def create_slice(self, item: Mapping[str, Any]) -> Object:
-        """Create a slice and return it as stored; 409 if its name is taken."""
+    async def create_slice(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        """Create a slice, or only have it judged, and return it as stored; 409 if its name is taken."""
         ...
 
-    async def update_slice(self, item: Mapping[str, Any]) -> Object:
-        """Replace a slice and return it as stored; 409 if it has another resource version by now."""
+    async def update_slice(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        """Replace a slice, or only have it judged, and return it as stored; 409 if it has another version by now."""
         ...
 
     async def delete_slice(self, item: Mapping[str, Any]) -> None:

@@ -192,16 +192,18 @@ class KubeApi:
         items = field_of({"items": found.get("items") or []}, "items", list, what)
         return Slices(tuple(items), field_of(metadata, "resourceVersion", str, what))
 
-    async def create_slice(self, item: Mapping[str, Any]) -> _Object:
+    async def create_slice(self, item: Mapping[str, Any], *, dry_run: bool = False) -> _Object:
         """Create a slice."""
         what = f"create resourceslices {item['metadata']['name']}"
-        return await self._request("POST", _SLICES, what, body=item, kind="ResourceSlice")
+        return await self._request(
+            "POST", _SLICES, what, params=_trial(dry_run=dry_run), body=item, kind="ResourceSlice"
+        )
 
-    async def update_slice(self, item: Mapping[str, Any]) -> _Object:
+    async def update_slice(self, item: Mapping[str, Any], *, dry_run: bool = False) -> _Object:
         """Replace a slice."""
         name = item["metadata"]["name"]
-        what = f"update resourceslices {name}"
-        return await self._request("PUT", f"{_SLICES}/{name}", what, body=item, kind="ResourceSlice")
+        path, what = f"{_SLICES}/{name}", f"update resourceslices {name}"
+        return await self._request("PUT", path, what, params=_trial(dry_run=dry_run), body=item, kind="ResourceSlice")
 
     async def delete_slice(self, item: Mapping[str, Any]) -> None:
         """Delete a slice if it is still just this one."""

@@ -8,13 +8,9 @@ decimals or is beyond 63 bits it would change silently; we refuse that.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 from ..errors import InvalidValueError
 from ..model.quantities import Amount, Quantity, exact
-
-if TYPE_CHECKING:
-    from decimal import Decimal
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
@@ -56,12 +52,3 @@ def _suffixed(whole: int, base: int, suffixes: tuple[str, ...]) -> str:
         whole //= base
         place += 1
     return f"{whole}{suffixes[place]}"
-
-
-def parsed(text: str) -> Decimal:
-    """Return the number that a quantity of the API stands for.
-
-    Raises:
-        InvalidValueError: It is no quantity.
-    """
-    return Quantity(text).value

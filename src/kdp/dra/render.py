@@ -1,14 +1,13 @@
 """A `kdp.Device` as an entry of a ResourceSlice, and counter sets as the API has them.
 
-No rule is checked here: what the API does not take is rendered as it is, and `kdp.dra.publishing.validation` names its
-field. Names are sorted, so that equal devices are equal bytes.
+`kdp.Device` has checked what can be wrong without a server; the rest is the server's to say. Names are sorted, so that
+equal devices are equal bytes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import InvalidValueError
 from ..model.devices import Version
 from ..model.names import MAX_ATTRIBUTE_BYTES
 from .amounts import canonical
@@ -36,6 +35,9 @@ def render_device(device: Device, standard: Mapping[str, AttributeValue]) -> dic
     Args:
         device: The device.
         standard: More attributes; see `kdp.dra.standard_attributes`.
+
+    Raises:
+        InvalidValueError: The server would round an amount or cut it off, and say nothing.
     """
     rendered: dict[str, Any] = {"name": device_name(device.id)}
     # Of a class with several resources, a DeviceClass selects one by this attribute.
@@ -71,7 +73,7 @@ def render_counters(name: str, counters: Mapping[str, Amount]) -> dict[str, Any]
 
 
 def _counters(counters: Mapping[str, Amount]) -> dict[str, Any]:
-    return {name: {"value": _amount(counters[name])} for name in sorted(counters)}
+    return {name: {"value": canonical(counters[name])} for name in sorted(counters)}
 
 
 def _attribute(value: AttributeValue) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def _attribute(value: AttributeValue) -> dict[str, Any]:
 
 
 def _capacity(amount: Amount, policy: RequestPolicy | None) -> dict[str, Any]:
-    rendered: dict[str, Any] = {"value": _amount(amount)}
+    rendered: dict[str, Any] = {"value": canonical(amount)}
     if policy is not None:
         rendered["requestPolicy"] = _policy(policy)
     return rendered
@@ -95,12 +97,12 @@ def _capacity(amount: Amount, policy: RequestPolicy | None) -> dict[str, Any]:
 
 def _policy(policy: RequestPolicy) -> dict[str, Any]:
     bounds = (("min", policy.min), ("max", policy.max), ("step", policy.step))
-    valid_range = {name: _amount(amount) for name, amount in bounds if amount is not None}
+    valid_range = {name: canonical(amount) for name, amount in bounds if amount is not None}
     rendered: dict[str, Any] = {}
     if policy.default is not None:
-        rendered["default"] = _amount(policy.default)
+        rendered["default"] = canonical(policy.default)
     if policy.valid_values:
-        rendered["validValues"] = [_amount(amount) for amount in policy.valid_values]
+        rendered["validValues"] = [canonical(amount) for amount in policy.valid_values]
     if valid_range:
         rendered["validRange"] = valid_range
     return rendered
@@ -109,10 +111,3 @@ def _policy(policy: RequestPolicy) -> dict[str, Any]:
 def _taint(taint: Taint) -> dict[str, Any]:
     rendered = {"key": taint.key, "effect": taint.effect}
     return {"key": taint.key, "value": taint.value, "effect": taint.effect} if taint.value else rendered
-
-
-def _amount(amount: Amount) -> str:
-    try:
-        return canonical(amount)
-    except InvalidValueError:
-        return str(amount)

@@ -124,6 +124,9 @@ class RequestPolicy:
         for name, amount in (("min", least), ("default", default)):
             if exact(amount) < 0:
                 yield f"{name} {amount} must be 0 or more"
+        for name, part in (("min", least), ("default", default), ("max", self.max), ("step", self.step)):
+            if part is not None and exact(part) != int(exact(part)):
+                yield f"{name} {part} must be a whole number: API servers up to 1.37 round it in a range"
         if exact(default) < start:
             yield f"default {default} must not be below min {least}"
         if self.max is not None and exact(default) > exact(self.max):

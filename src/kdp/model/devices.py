@@ -17,7 +17,7 @@ from ..errors import InvalidValueError, kind_of
 from ..startup import shown
 from .edits import ContainerEdits, forget_default
 from .frozen import FrozenDict, dict_of
-from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
+from .names import MAX_ATTRIBUTE_BYTES, check_attribute_name, check_counter_name, check_device_id, check_resource_name
 from .quantities import Amount, capacities, check_amount, exact, integer
 from .text import plain_text
 
@@ -28,6 +28,11 @@ _T = TypeVar("_T")
 
 MAX_NUMA_NODE = 63
 """The topology manager's masks are 64 bits wide (contract section 8)."""
+
+MAX_ATTRIBUTES = 32
+"""Attributes and capacities of a device, together; those that kdp adds by itself for DRA count as well."""
+
+_INT64 = range(-(2**63), 2**63)
 
 MAX_UNIT_LENGTH = 253
 """Characters, as many as a name in Kubernetes may have."""
@@ -169,13 +174,20 @@ def _attributes(value: Mapping[str, AttributeValue]) -> Mapping[str, AttributeVa
 
 def _attribute(name: str, value: object) -> AttributeValue:
     """Return a value of a subclass, such as an enumeration's, as the type itself, and any integer as an int."""
-    if type(value) in (bool, int, str, Version):
-        return value  # type: ignore[return-value]
-    if isinstance(value, str):
-        return str.__str__(value)
+    if isinstance(value, (str, Version)):
+        text = str(value) if isinstance(value, Version) else str.__str__(value)
+        if (size := len(text.encode(errors="replace"))) > MAX_ATTRIBUTE_BYTES:
+            raise InvalidValueError(
+                f"attribute {name}={text!r}: has {size} bytes, the API takes {MAX_ATTRIBUTE_BYTES}; shorten it"
+            )
+        return value if isinstance(value, Version) else text
+    if type(value) is bool:
+        return value
     number = integer(value)
     if number is None:
         raise InvalidValueError(f"attribute {name}={value!r}: must be bool, int, str or kdp.Version")
+    if number not in _INT64:
+        raise InvalidValueError(f"attribute {name}={number}: must fit 64 bits; valid is 1")
     return number
 
 
@@ -336,6 +348,11 @@ class Device:
 
     def __attrs_post_init__(self) -> None:
         forget_default(self, "_unit", self.id)
+        if (count := len(self.attributes) + len(self.capacity)) > MAX_ATTRIBUTES:
+            raise InvalidValueError(
+                f"device {self.id!r}: has {count} attributes and capacities, the API takes {MAX_ATTRIBUTES}; "
+                "leave some out"
+            )
         for name, policy in self.shareable.items() if self.shareable else ():
             if name not in self.capacity:
                 raise InvalidValueError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValueError
@@ -13,6 +12,7 @@ from .health import TAKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from decimal import Decimal
 
     from ..model.devices import Device
 
@@ -74,7 +74,7 @@ def shortages(
             continue
         for (name, counter), amount in _consumed(device.consumes):
             total, ids = counters.get(name, {}).get(counter), sorted(holders[name, counter])
-            free = Decimal() if total is None else exact(total) - sum(holders[name, counter].values())
+            free = 0 if total is None else exact(total) - sum(holders[name, counter].values())
             if exact(amount) <= free:
                 continue
             need = f"it needs {amount} of {counter} of {name}"

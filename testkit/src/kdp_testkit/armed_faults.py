@@ -6,8 +6,7 @@ It commands nobody. A fault that has met its last call, socket, or connection is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import anyio
 import attrs
@@ -17,7 +16,6 @@ from kdp.proto.podresources.v1 import api_pb2 as podresources
 
 from .protocol.pods import ScenarioError
 from .protocol.registry import Refusal
-from .protocol.relay import Relay, Shape
 from .protocol.wire import PluginConnection
 
 
@@ -129,11 +127,9 @@ class ArmedFaults(WatcherQueue):
 
     Attributes:
         authority: What connections name as their authority; None: the socket's path.
-        relay_shape: How the relay shapes connections; None: they are made without one.
         max_receive_bytes: The largest message that a connection takes; None: no limit.
         deduplicates: Whether a Register that is on record is answered ok, and nothing happens.
         disconnect_delay: Seconds until the kubelet acts on a stream's end.
-        relays: The relay of each connection that was made through one.
     """
 
     def __init__(self) -> None:
@@ -141,12 +137,10 @@ class ArmedFaults(WatcherQueue):
         self._registers: list[tuple[RegisterFault, float]] = []
         self._answers: list[_Answer] = []
         self._changes: list[_Change] = []
-        self.relays: dict[PluginConnection, Relay] = {}
         self._reset()
 
     def _reset(self) -> None:
         self.authority: str | None = "localhost"
-        self.relay_shape: Shape | None = None
         self.max_receive_bytes: int | None = None
         self.deduplicates = False
         self.disconnect_delay = 0.0
@@ -176,26 +170,9 @@ class ArmedFaults(WatcherQueue):
                 return fault
         return RegisterFault()
 
-    def connection(
-        self, socket_path: str, start_soon: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
-    ) -> PluginConnection:
-        """Return the connection for a plugin that is about to be dialed.
-
-        Args:
-            socket_path: The plugin's socket.
-            start_soon: Runs the connection's relay, if it has one, until the kubelet's end.
-        """
-        relay = None if self.relay_shape is None else Relay(socket_path, self.relay_shape)
-        connection = PluginConnection(
-            socket_path,
-            authority=self.authority,
-            address=None if relay is None else relay.address,
-            max_receive_bytes=self.max_receive_bytes,
-        )
-        if relay is not None:
-            self.relays[connection] = relay
-            start_soon(relay.serve)
-        return connection
+    def connection(self, socket_path: str) -> PluginConnection:
+        """Return the connection for a plugin that is about to be dialed at its socket."""
+        return PluginConnection(socket_path, authority=self.authority, max_receive_bytes=self.max_receive_bytes)
 
     # -- the pod-resources API -----------------------------------------------------------------------------------------
 

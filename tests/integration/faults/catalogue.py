@@ -151,9 +151,9 @@ def general(sentence: str, *paths: str) -> str:
 INJECTED = """
 ## What the simulated kubelet can do wrong
 
-All faults of the [kubelet contract](../explanation/kubelet.md#14), section 14, by their numbers. \
-Each method's docstring
-says more, and each has a test that runs a plugin of kdp's under it.
+Faults of the [kubelet contract](../explanation/kubelet.md#14), section 14, by their numbers. Each method's docstring
+says more. kdp's own tests, in `tests/faults`, make the others, too: calls that no kubelet makes, odd HTTP/2, a full
+disk, and a plugin's process without time or descriptors.
 
 | fault | method | what happens | what a good plugin does |
 | --- | --- | --- | --- |

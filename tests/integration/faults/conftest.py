@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Protocol
 
 import pytest
+from tests.faults import FaultyKubelet
 
 from kdp.deviceplugin.manager import PluginManager
-from kdp.testing import SimulatedKubelet
 
 from ..deviceplugin.helpers import RESOURCE, Block, until
 from . import catalogue
@@ -24,7 +24,7 @@ class Saw(Protocol):
 
 
 @pytest.fixture
-def saw(k: SimulatedKubelet, tmp_path: object) -> Saw:
+def saw(k: FaultyKubelet, tmp_path: object) -> Saw:
     paths = [os.fspath(k.paths.device_plugin_dir.parent), str(tmp_path)]
 
     def report(fault: Fault, sentence: str, state: str, exit_code: int | None = None) -> None:
@@ -38,8 +38,8 @@ def saw(k: SimulatedKubelet, tmp_path: object) -> Saw:
 
 
 @pytest.fixture
-async def k() -> AsyncIterator[SimulatedKubelet]:
-    async with SimulatedKubelet(profile="k137", seed=5, watcher_period=0.05) as simulated:
+async def k() -> AsyncIterator[FaultyKubelet]:
+    async with FaultyKubelet(profile="k137", seed=5, watcher_period=0.05) as simulated:
         yield simulated
 
 

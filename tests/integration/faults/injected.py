@@ -1,6 +1,6 @@
-"""The 85 faults of the contract's section 14, and the methods of the simulated kubelet that make them.
+"""The 85 faults of the contract's section 14, and the methods that make them.
 
-From the methods' docstrings the second half of ``docs/reference/faults.md`` is written.
+From the docstrings of those that the test kit has, the second half of ``docs/reference/faults.md`` is written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import inspect
 import re
 from collections.abc import Callable
 
-from kdp.testing import Faults, SimulatedKubelet
+from tests.faults import AllFaults, FaultyKubelet
+
+from kdp.testing import Faults
 
 _IN_ORDER = """
 delay_register refuse_register hang_register drop_register accept_without_dialing skip_options dial_without_stream
@@ -43,9 +45,14 @@ MORE = {
 
 def method_of(name: str) -> tuple[str, Callable[..., object]]:
     """Return how a method is called, and the method."""
-    owner: type = Faults if hasattr(Faults, name) else SimulatedKubelet
+    owner: type = AllFaults if hasattr(AllFaults, name) else FaultyKubelet
     method: Callable[..., object] = getattr(owner, name)
-    return f"kubelet.{'faults.' if owner is Faults else ''}{name}()", method
+    return f"kubelet.{'faults.' if owner is AllFaults else ''}{name}()", method
+
+
+def is_public(name: str) -> bool:
+    """Return whether the test kit has the method; else it is in ``tests/faults``."""
+    return not hasattr(AllFaults, name) or hasattr(Faults, name)
 
 
 def told(name: str) -> tuple[int, str, str]:
@@ -64,6 +71,8 @@ def rows() -> list[str]:
     methods = sorted([*((number, 0, name) for number, name in NUMBERS.items()), *((n, 1, m) for m, n in MORE.items())])
     lines: list[str] = []
     for number, _, name in methods:
+        if not is_public(name):
+            continue
         _, happens, good = told(name)
         cells = (str(number), f"`{method_of(name)[0]}`", happens, good)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|').replace('``', '`') for cell in cells)} |\n")

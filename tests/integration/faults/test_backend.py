@@ -11,11 +11,11 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.faults import FaultyKubelet
 from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
-from kdp.testing import SimulatedKubelet
 
 from ..deviceplugin.helpers import QUICK, RESOURCE, Block, Widgets, connected, lists, registers, running, until
 from .catalogue import Fault
@@ -54,7 +54,7 @@ DISCOVERIES: dict[Fault, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.parametrize("fault", DISCOVERIES, ids=lambda fault: fault.name)
 async def test_a_failing_discovery_keeps_the_devices_and_then_marks_them(
-    k: SimulatedKubelet, saw: Saw, said: Said, fault: Fault
+    k: FaultyKubelet, saw: Saw, said: Said, fault: Fault
 ) -> None:
     backend = Failing("w0", "w1")
     async with connected(k, backend) as manager:
@@ -79,7 +79,7 @@ async def test_a_failing_discovery_keeps_the_devices_and_then_marks_them(
 
 
 async def test_a_hanging_discovery_keeps_the_devices_and_then_marks_them(
-    k: SimulatedKubelet, saw: Saw, said: Said, block: Callable[[], Block], caplog: pytest.LogCaptureFixture
+    k: FaultyKubelet, saw: Saw, said: Said, block: Callable[[], Block], caplog: pytest.LogCaptureFixture
 ) -> None:
     backend, stuck = Failing("w0", "w1"), block()
     async with connected(k, backend, deadlines=QUICK, poll_interval=0.05) as manager:
@@ -107,7 +107,7 @@ async def _deadline_of(manager: PluginManager) -> None:
     await supervisor.discovery.after(supervisor.discovery.version)
 
 
-async def test_one_id_in_two_backends(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
+async def test_one_id_in_two_backends(k: FaultyKubelet, saw: Saw, said: Said) -> None:
     may_discover = threading.Event()
 
     class Gadgets(Widgets):
@@ -127,7 +127,7 @@ async def test_one_id_in_two_backends(k: SimulatedKubelet, saw: Saw, said: Said)
         await k.until(allocatable={RESOURCE: 1, "example.com/gadget": 2}, capacity={RESOURCE: 1})
 
 
-async def test_one_id_in_two_backends_that_discover_at_once(k: SimulatedKubelet, said: Said) -> None:
+async def test_one_id_in_two_backends_that_discover_at_once(k: FaultyKubelet, said: Said) -> None:
     """One of both keeps the id; which, is chance."""
     both = threading.Barrier(2)
 
@@ -146,7 +146,7 @@ async def test_one_id_in_two_backends_that_discover_at_once(k: SimulatedKubelet,
 
 
 @pytest.mark.slow
-async def test_more_devices_than_a_list_can_hold(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
+async def test_more_devices_than_a_list_can_hold(k: FaultyKubelet, saw: Saw, said: Said) -> None:
     """Scenario 54: the list of before stays in force."""
     backend = Widgets("w0")
     async with connected(k, backend) as manager:
@@ -162,7 +162,7 @@ async def test_more_devices_than_a_list_can_hold(k: SimulatedKubelet, saw: Saw, 
         await k.until(allocatable={RESOURCE: 10})
 
 
-async def test_too_many_devices_from_the_start(k: SimulatedKubelet, said: Said) -> None:
+async def test_too_many_devices_from_the_start(k: FaultyKubelet, said: Said) -> None:
     backend = Widgets()
     backend.devices = [kdp.Device(id=f"{i:063}") for i in range(60_000)]
     async with running(k, backend) as manager:
@@ -175,7 +175,7 @@ async def test_too_many_devices_from_the_start(k: SimulatedKubelet, said: Said) 
         await k.until(allocatable={RESOURCE: 10})
 
 
-async def test_not_ready_marks_the_devices_until_it_is_opened_again(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
+async def test_not_ready_marks_the_devices_until_it_is_opened_again(k: FaultyKubelet, saw: Saw, said: Said) -> None:
     backend = Failing("w0", "w1")
 
     def away() -> None:
@@ -192,7 +192,7 @@ async def test_not_ready_marks_the_devices_until_it_is_opened_again(k: Simulated
         assert len(registers(k)) == 1
 
 
-async def test_not_ready_from_the_start_registers_nothing(k: SimulatedKubelet, said: Said) -> None:
+async def test_not_ready_from_the_start_registers_nothing(k: FaultyKubelet, said: Said) -> None:
     class Late(Widgets):
         loaded = False
 
@@ -210,7 +210,7 @@ async def test_not_ready_from_the_start_registers_nothing(k: SimulatedKubelet, s
         await k.until(allocatable={RESOURCE: 1})
 
 
-async def test_open_raises(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
+async def test_open_raises(k: FaultyKubelet, saw: Saw, said: Said) -> None:
     class Broken(Widgets):
         closed = opened = 0
 
@@ -234,7 +234,7 @@ async def test_open_raises(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
     assert (backend.opened, backend.closed) == (3, 1)
 
 
-async def test_open_hangs(k: SimulatedKubelet, saw: Saw, said: Said, block: Callable[[], Block]) -> None:
+async def test_open_hangs(k: FaultyKubelet, saw: Saw, said: Said, block: Callable[[], Block]) -> None:
     stuck = block()
 
     class Stuck(Widgets):
@@ -249,7 +249,7 @@ async def test_open_hangs(k: SimulatedKubelet, saw: Saw, said: Said, block: Call
         await k.until(allocatable={RESOURCE: 1})
 
 
-async def test_watch_raises(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
+async def test_watch_raises(k: FaultyKubelet, saw: Saw, said: Said) -> None:
     class Broken(Widgets):
         watched = 0
 
@@ -276,7 +276,7 @@ def _with_node(path: Path) -> kdp.Device:
     return kdp.Device(id="w0", edits=kdp.ContainerEdits.of_node(path))
 
 
-async def test_a_device_node_that_does_not_exist(k: SimulatedKubelet, saw: Saw, said: Said, tmp_path: Path) -> None:
+async def test_a_device_node_that_does_not_exist(k: FaultyKubelet, saw: Saw, said: Said, tmp_path: Path) -> None:
     node = tmp_path / "widget0"
     async with connected(k, Widgets(_with_node(node), "w1")) as manager:
         sentence = await said("is gone")
@@ -288,7 +288,7 @@ async def test_a_device_node_that_does_not_exist(k: SimulatedKubelet, saw: Saw, 
         await k.until(allocatable={RESOURCE: 1})
 
 
-async def test_a_file_where_a_device_node_should_be(k: SimulatedKubelet, saw: Saw, said: Said, tmp_path: Path) -> None:
+async def test_a_file_where_a_device_node_should_be(k: FaultyKubelet, saw: Saw, said: Said, tmp_path: Path) -> None:
     node = tmp_path / "widget0"
     node.touch()
     async with connected(k, Widgets(_with_node(node))) as manager:
@@ -301,7 +301,7 @@ async def test_a_file_where_a_device_node_should_be(k: SimulatedKubelet, saw: Sa
         await k.until(allocatable={RESOURCE: 1})
 
 
-async def test_a_device_node_that_is_a_link(k: SimulatedKubelet, saw: Saw, tmp_path: Path) -> None:
+async def test_a_device_node_that_is_a_link(k: FaultyKubelet, saw: Saw, tmp_path: Path) -> None:
     """It stays a link, which the runtime follows at each start; in the container it keeps its name, too."""
     node = tmp_path / "widget0"
     node.symlink_to("/dev/null")
@@ -316,7 +316,7 @@ async def test_a_device_node_that_is_a_link(k: SimulatedKubelet, saw: Saw, tmp_p
         )
 
 
-async def test_a_link_to_itself_is_a_node_that_is_gone(k: SimulatedKubelet, said: Said, tmp_path: Path) -> None:
+async def test_a_link_to_itself_is_a_node_that_is_gone(k: FaultyKubelet, said: Said, tmp_path: Path) -> None:
     node = tmp_path / "widget0"
     node.symlink_to(node)
     async with connected(k, Widgets(_with_node(node))):

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults import FaultyKubelet
 from typing_extensions import override
 
 import kdp
-from kdp.testing import AdmissionError, CallError, ContainerStartError, Pod, SimulatedKubelet
+from kdp.testing import AdmissionError, CallError, ContainerStartError, Pod
 
 from ..deviceplugin.helpers import QUICK, RESOURCE, Block, Widgets, connected, registers, until
 from .catalogue import Fault
@@ -65,7 +66,7 @@ async def fails(call: Awaitable[object], code: str) -> str:
 
 
 @pytest.mark.parametrize("fault", ALLOCATIONS, ids=lambda fault: fault.name)
-async def test_a_failing_allocate_fails_one_pod(k: SimulatedKubelet, saw: Saw, fault: Fault) -> None:
+async def test_a_failing_allocate_fails_one_pod(k: FaultyKubelet, saw: Saw, fault: Fault) -> None:
     backend = Allocating("w0", "w1")
     async with connected(k, backend) as manager:
         backend.trouble, code = ALLOCATIONS[fault]
@@ -80,7 +81,7 @@ async def test_a_failing_allocate_fails_one_pod(k: SimulatedKubelet, saw: Saw, f
 
 
 async def test_a_hanging_allocate_fails_its_pods_and_no_other(
-    k: SimulatedKubelet, saw: Saw, block: Callable[[], Block]
+    k: FaultyKubelet, saw: Saw, block: Callable[[], Block]
 ) -> None:
     """Scenario 42."""
     backend, stuck = Allocating("w0", "w1"), block()
@@ -106,7 +107,7 @@ def _with_env(device_id: str, value: str) -> kdp.Device:
     return kdp.Device(id=device_id, edits=kdp.ContainerEdits(env={"WIDGET_MODE": value}))
 
 
-async def test_two_devices_that_contradict_each_other(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_two_devices_that_contradict_each_other(k: FaultyKubelet, saw: Saw) -> None:
     async with connected(k, Widgets(_with_env("w0", "fast"), _with_env("w1", "slow"))) as manager:
         sentence = await fails(k.plugin(RESOURCE).allocate(["w1", "w0"]), "INTERNAL")
         assert "'w0' and 'w1'" in sentence
@@ -115,7 +116,7 @@ async def test_two_devices_that_contradict_each_other(k: SimulatedKubelet, saw: 
         assert dict(reply.envs) == {"WIDGET_MODE": "slow"}
 
 
-async def test_an_unknown_id(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_an_unknown_id(k: FaultyKubelet, saw: Saw) -> None:
     """Scenario 37."""
     async with connected(k, Widgets("w0")) as manager:
         sentence = await fails(k.plugin(RESOURCE).allocate(["w0", "w7"]), "INVALID_ARGUMENT")
@@ -123,7 +124,7 @@ async def test_an_unknown_id(k: SimulatedKubelet, saw: Saw) -> None:
         assert k.streams(RESOURCE) == 1
 
 
-async def test_an_unhealthy_device(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_an_unhealthy_device(k: FaultyKubelet, saw: Saw) -> None:
     """Scenario 38: the list has been pushed already."""
     backend = Widgets("w0", "w1")
     async with connected(k, backend) as manager:
@@ -134,7 +135,7 @@ async def test_an_unhealthy_device(k: SimulatedKubelet, saw: Saw) -> None:
         saw(Fault.UNHEALTHY_ID, sentence, state_of(manager))
 
 
-async def test_a_request_without_devices(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_a_request_without_devices(k: FaultyKubelet, saw: Saw) -> None:
     """Scenario 40."""
     async with connected(k, Widgets("w0")) as manager:
         sentence = await fails(k.plugin(RESOURCE).allocate([]), "INVALID_ARGUMENT")
@@ -161,7 +162,7 @@ class Preferring(Widgets):
     ids=lambda value: value.name if isinstance(value, Fault) else "",
 )
 async def test_a_preference_never_fails_a_pod(
-    k: SimulatedKubelet,
+    k: FaultyKubelet,
     saw: Saw,
     said: Said,
     block: Callable[[], Block],
@@ -202,7 +203,7 @@ class Preparing(Widgets):
     ids=lambda value: value.name if isinstance(value, Fault) else "",
 )
 async def test_a_failing_preparation_fails_this_start(
-    k: SimulatedKubelet, saw: Saw, block: Callable[[], Block], fault: Fault, code: str
+    k: FaultyKubelet, saw: Saw, block: Callable[[], Block], fault: Fault, code: str
 ) -> None:
     """Scenario 53: our sentence arrives before the kubelet's deadline."""
     backend, stuck = Preparing("w0"), block()
@@ -219,7 +220,7 @@ async def test_a_failing_preparation_fails_this_start(
         saw(fault, sentence, state_of(manager))
 
 
-async def test_the_kubelets_own_deadline_is_met(k: SimulatedKubelet, block: Callable[[], Block]) -> None:
+async def test_the_kubelets_own_deadline_is_met(k: FaultyKubelet, block: Callable[[], Block]) -> None:
     backend = Preparing("w0")
     async with connected(k, backend):
         backend.trouble = block()
@@ -230,7 +231,7 @@ async def test_the_kubelets_own_deadline_is_met(k: SimulatedKubelet, block: Call
             await k.plugin(RESOURCE).pre_start(["w0"], timeout=0.001)
 
 
-async def test_a_mount_that_vanished_is_no_empty_directory(k: SimulatedKubelet, tmp_path: Path) -> None:
+async def test_a_mount_that_vanished_is_no_empty_directory(k: FaultyKubelet, tmp_path: Path) -> None:
     source = tmp_path / "lib"
     source.mkdir()
     device = kdp.Device(id="w0", edits=kdp.ContainerEdits(mounts=[kdp.Mount(host_path=source)]))

@@ -8,9 +8,9 @@ import socket
 from collections.abc import Callable
 
 import pytest
+from tests.faults import FaultyKubelet
 
 from kdp.deviceplugin import registration, session
-from kdp.testing import SimulatedKubelet
 
 from ..deviceplugin.helpers import RESOURCE, Widgets, connected, own_sockets, registers, running, until
 from .catalogue import Fault
@@ -18,13 +18,13 @@ from .conftest import Said, Saw, state_of
 
 
 @pytest.fixture
-async def down(k: SimulatedKubelet) -> SimulatedKubelet:
+async def down(k: FaultyKubelet) -> FaultyKubelet:
     """A kubelet that does not run."""
     await k.stop()
     return k
 
 
-SHAPES: dict[Fault, tuple[Callable[[SimulatedKubelet], None], str]] = {
+SHAPES: dict[Fault, tuple[Callable[[FaultyKubelet], None], str]] = {
     Fault.SOCKET_ABSENT: (lambda k: k.faults.socket_absent(), "there is no kubelet.sock"),
     Fault.SOCKET_DEAD: (lambda k: k.faults.socket_dead(), "no process listens on kubelet.sock"),
     Fault.SOCKET_NOT_LISTENING: (lambda k: k.faults.socket_not_listening(), "bound"),
@@ -33,7 +33,7 @@ SHAPES: dict[Fault, tuple[Callable[[SimulatedKubelet], None], str]] = {
 
 
 @pytest.mark.parametrize("fault", SHAPES, ids=lambda fault: fault.name)
-async def test_no_kubelet_to_register_with(down: SimulatedKubelet, saw: Saw, said: Said, fault: Fault) -> None:
+async def test_no_kubelet_to_register_with(down: FaultyKubelet, saw: Saw, said: Said, fault: Fault) -> None:
     """Scenarios 21 and 22, faults 11 to 14."""
     shape, words = SHAPES[fault]
     shape(down)
@@ -50,7 +50,7 @@ async def test_no_kubelet_to_register_with(down: SimulatedKubelet, saw: Saw, sai
         assert await said(words) == sentence
 
 
-async def test_a_regular_file_is_no_kubelet_either(down: SimulatedKubelet, said: Said) -> None:
+async def test_a_regular_file_is_no_kubelet_either(down: FaultyKubelet, said: Said) -> None:
     down.faults.socket_is_file()
     async with running(down, Widgets("w0")):
         await said("is not a socket")
@@ -60,7 +60,7 @@ async def test_a_regular_file_is_no_kubelet_either(down: SimulatedKubelet, said:
 
 
 async def test_a_listener_that_does_not_answer(
-    down: SimulatedKubelet, said: Said, monkeypatch: pytest.MonkeyPatch
+    down: FaultyKubelet, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "REGISTER_DEADLINE", 0.2)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mute:
@@ -74,7 +74,7 @@ async def test_a_listener_that_does_not_answer(
             await down.until(allocatable={RESOURCE: 1})
 
 
-async def test_the_directory_is_replaced_by_another_one(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
+async def test_the_directory_is_replaced_by_another_one(k: FaultyKubelet, saw: Saw, said: Said) -> None:
     """Scenario 24 without a mount that pins the old one: the name means the new directory, so all is well again."""
     directory = k.paths.device_plugin_dir
     async with connected(k, Widgets("w0", "w1")) as manager:
@@ -89,7 +89,7 @@ async def test_the_directory_is_replaced_by_another_one(k: SimulatedKubelet, saw
     shutil.rmtree(directory.with_name("old"))
 
 
-async def test_the_directory_is_removed_and_made_again_at_once(k: SimulatedKubelet) -> None:
+async def test_the_directory_is_removed_and_made_again_at_once(k: FaultyKubelet) -> None:
     async with connected(k, Widgets("w0")):
         await k.crash()
         k.faults.replace_directory()
@@ -101,7 +101,7 @@ async def test_the_directory_is_removed_and_made_again_at_once(k: SimulatedKubel
 
 
 @pytest.mark.parametrize("wipe", ["wipe_sockets", "wipe_files"])
-async def test_a_wiped_directory_costs_no_living_stream(k: SimulatedKubelet, saw: Saw, said: Said, wipe: str) -> None:
+async def test_a_wiped_directory_costs_no_living_stream(k: FaultyKubelet, saw: Saw, said: Said, wipe: str) -> None:
     """Scenario 27."""
     backend = Widgets("w0", "w1")
     async with connected(k, backend) as manager:
@@ -117,7 +117,7 @@ async def test_a_wiped_directory_costs_no_living_stream(k: SimulatedKubelet, saw
 
 
 async def test_a_directory_wiped_during_registration_is_a_new_try(
-    k: SimulatedKubelet, saw: Saw, said: Said, monkeypatch: pytest.MonkeyPatch
+    k: FaultyKubelet, saw: Saw, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "STREAM_DEADLINE", 30.0)
     k.faults.dial_without_stream()
@@ -147,7 +147,7 @@ REFUSALS: dict[Fault, str] = {
 
 @pytest.mark.parametrize("fault", REFUSALS, ids=lambda fault: fault.name)
 async def test_register_is_refused(
-    k: SimulatedKubelet, saw: Saw, said: Said, monkeypatch: pytest.MonkeyPatch, fault: Fault
+    k: FaultyKubelet, saw: Saw, said: Said, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
     """Scenarios 28 to 31."""
     monkeypatch.setattr(session, "REFUSED_PAUSE", 0.5)
@@ -167,7 +167,7 @@ async def test_register_is_refused(
 
 
 async def test_register_is_not_answered(
-    k: SimulatedKubelet, saw: Saw, said: Said, monkeypatch: pytest.MonkeyPatch
+    k: FaultyKubelet, saw: Saw, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "REGISTER_DEADLINE", 0.2)
     k.faults.hang_register(times=2)
@@ -179,7 +179,7 @@ async def test_register_is_not_answered(
 
 
 async def test_registered_and_no_stream(
-    k: SimulatedKubelet, saw: Saw, said: Said, monkeypatch: pytest.MonkeyPatch
+    k: FaultyKubelet, saw: Saw, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scenario 15."""
     monkeypatch.setattr(session, "STREAM_DEADLINE", 0.2)
@@ -191,7 +191,7 @@ async def test_registered_and_no_stream(
         await k.until(allocatable={RESOURCE: 1})
 
 
-async def test_the_plugin_watcher_refuses(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
+async def test_the_plugin_watcher_refuses(k: FaultyKubelet, saw: Saw, said: Said) -> None:
     """Scenario 66: another plugin of this name is still connected under our path, says the kubelet."""
     from kdp.testing import PluginConnection
 

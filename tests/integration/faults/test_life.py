@@ -5,8 +5,9 @@ from __future__ import annotations
 import resource
 
 import pytest
+from tests.faults import FaultyKubelet
 
-from kdp.testing import ScenarioError, SimulatedKubelet, events
+from kdp.testing import ScenarioError, events
 from kdp_testkit.patience import PATIENCE
 
 from ..deviceplugin.helpers import (
@@ -25,7 +26,7 @@ from .conftest import Said, Saw, state_of
 
 
 @pytest.mark.parametrize("how", ["clean_restart", "crash_restart"])
-async def test_a_restart_is_followed_by_one_registration(k: SimulatedKubelet, figure: Figure, how: str) -> None:
+async def test_a_restart_is_followed_by_one_registration(k: FaultyKubelet, figure: Figure, how: str) -> None:
     """Scenario 17."""
     async with connected(k, Widgets("w0", "w1")):
         await getattr(k.faults, how)()
@@ -35,13 +36,13 @@ async def test_a_restart_is_followed_by_one_registration(k: SimulatedKubelet, fi
     assert len({received.endpoint for received in registers(k)}) == 2
 
 
-async def test_killed_during_register(k: SimulatedKubelet) -> None:
+async def test_killed_during_register(k: FaultyKubelet) -> None:
     async with connected(k, Widgets("w0")):
         await k.faults.restart_during_register(RESOURCE)
         await k.until(lambda: len(registers(k)) >= 3, allocatable={RESOURCE: 1})
 
 
-async def test_down_for_long_without_a_busy_loop(k: SimulatedKubelet, figure: Figure) -> None:
+async def test_down_for_long_without_a_busy_loop(k: FaultyKubelet, figure: Figure) -> None:
     """Scenario 18; three seconds stand for ten minutes: the pauses have reached their end long before."""
     async with connected(k, Widgets("w0")):
         before = resource.getrusage(resource.RUSAGE_SELF)
@@ -53,7 +54,7 @@ async def test_down_for_long_without_a_busy_loop(k: SimulatedKubelet, figure: Fi
         assert used < 1.5
 
 
-async def test_a_dead_registry_costs_no_living_stream(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
+async def test_a_dead_registry_costs_no_living_stream(k: FaultyKubelet, saw: Saw, said: Said) -> None:
     backend = Widgets("w0", "w1")
     async with connected(k, backend) as manager:
         k.faults.registry_dead()
@@ -70,7 +71,7 @@ async def test_a_dead_registry_costs_no_living_stream(k: SimulatedKubelet, saw: 
         await k.until(lambda: len(registers(k)) == 2, allocatable={RESOURCE: 1})
 
 
-async def test_a_storm_of_restarts_ends_in_one_registration(k: SimulatedKubelet) -> None:
+async def test_a_storm_of_restarts_ends_in_one_registration(k: FaultyKubelet) -> None:
     """Scenario 75."""
     async with connected(k, Widgets("w0", "w1")):
         await k.faults.restart_storm(30)
@@ -82,7 +83,7 @@ async def test_a_storm_of_restarts_ends_in_one_registration(k: SimulatedKubelet)
     assert len(set(endpoints)) == len(endpoints)
 
 
-async def test_upgrades_and_downgrades_are_restarts(k: SimulatedKubelet) -> None:
+async def test_upgrades_and_downgrades_are_restarts(k: FaultyKubelet) -> None:
     async with connected(k, Widgets("w0", "w1")):
         for number, profile in enumerate([*PROFILES, *reversed(PROFILES)], 2):
             await k.faults.switch_profile(profile)
@@ -90,7 +91,7 @@ async def test_upgrades_and_downgrades_are_restarts(k: SimulatedKubelet) -> None
             assert k.profile.name == profile
 
 
-async def test_the_newest_stream_ends_with_the_oldest(k: SimulatedKubelet) -> None:
+async def test_the_newest_stream_ends_with_the_oldest(k: FaultyKubelet) -> None:
     """Scenario 61, #121994."""
     await k.faults.switch_profile("k136")
     k.faults.dial_twice()
@@ -104,7 +105,7 @@ async def test_the_newest_stream_ends_with_the_oldest(k: SimulatedKubelet) -> No
             k.faults.poison(RESOURCE)
 
 
-async def test_a_poisoned_path_is_left_behind(k: SimulatedKubelet) -> None:
+async def test_a_poisoned_path_is_left_behind(k: FaultyKubelet) -> None:
     """The end of the stream goes unnoticed by the kubelet, and not by the plugin (B3)."""
     async with connected(k, Widgets("w0", "w1")):
         with pytest.raises(ScenarioError, match="it never ends the wrong one"):
@@ -123,7 +124,7 @@ async def test_a_poisoned_path_is_left_behind(k: SimulatedKubelet) -> None:
 
 
 @pytest.mark.parametrize("profile", ["k136", "k137"])
-async def test_an_end_that_is_noticed_late_strips_no_newcomer_for_good(k: SimulatedKubelet, profile: str) -> None:
+async def test_an_end_that_is_noticed_late_strips_no_newcomer_for_good(k: FaultyKubelet, profile: str) -> None:
     await k.faults.switch_profile(profile)
     k.faults.disconnect_late(0.3)
     async with connected(k, Widgets("w0")):
@@ -138,7 +139,7 @@ async def test_an_end_that_is_noticed_late_strips_no_newcomer_for_good(k: Simula
         assert len(registers(k)) == 2
 
 
-async def test_what_needs_a_running_kubelet_says_so(k: SimulatedKubelet) -> None:
+async def test_what_needs_a_running_kubelet_says_so(k: FaultyKubelet) -> None:
     await k.crash()
     with pytest.raises(ScenarioError, match="its registry cannot die"):
         k.faults.registry_dead()

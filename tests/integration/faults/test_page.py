@@ -7,8 +7,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-
-from kdp.testing import Faults, SimulatedKubelet
+from tests.faults import AllFaults, FaultyKubelet
 
 from . import catalogue, injected
 from .catalogue import Fault
@@ -56,7 +55,7 @@ def test_each_of_the_85_faults_is_a_method_that_a_test_calls() -> None:
 def test_every_method_that_names_a_fault_is_in_the_table() -> None:
     told = {
         name
-        for owner in (Faults, SimulatedKubelet)
+        for owner in (AllFaults, FaultyKubelet)
         for name in dir(owner)
         if (inspect.getdoc(getattr(owner, name)) or "").startswith("Fault ")
     }

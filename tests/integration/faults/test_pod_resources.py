@@ -6,9 +6,10 @@ import anyio
 import grpc
 import grpc.aio
 import pytest
+from tests.faults import FaultyKubelet
 
 from kdp.proto.podresources.v1 import api_pb2 as podresources
-from kdp.testing import Container, Pod, ScenarioError, SimulatedKubelet
+from kdp.testing import Container, Pod, ScenarioError
 
 from ..deviceplugin.helpers import RESOURCE, Widgets, connected, registers
 
@@ -26,7 +27,7 @@ HELD = podresources.ListPodResourcesResponse(
 
 
 async def ask(
-    k: SimulatedKubelet, method: str = "List", *, limit: int = 4 * 1024 * 1024, seconds: float = 5.0
+    k: FaultyKubelet, method: str = "List", *, limit: int = 4 * 1024 * 1024, seconds: float = 5.0
 ) -> podresources.ListPodResourcesResponse:
     """Ask on a fresh connection, as a reconciler after an error does."""
     options = [("grpc.max_receive_message_length", limit), ("grpc.use_local_subchannel_pool", 1)]
@@ -35,7 +36,7 @@ async def ask(
         return podresources.ListPodResourcesResponse.FromString(await call(b"", timeout=seconds))
 
 
-async def refused(k: SimulatedKubelet, method: str = "List", **options: float) -> tuple[str, str]:
+async def refused(k: FaultyKubelet, method: str = "List", **options: float) -> tuple[str, str]:
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await ask(k, method, **options)  # type: ignore[arg-type]
     return failure.value.code().name, failure.value.details() or ""
@@ -54,7 +55,7 @@ def holders(reply: podresources.ListPodResourcesResponse) -> list[tuple[str, str
 BOTH = [("trainer", "setup", "w0"), ("trainer", "main", "w0")]
 
 
-async def test_each_fault_is_what_a_client_sees_and_the_plugin_goes_on(k: SimulatedKubelet) -> None:
+async def test_each_fault_is_what_a_client_sees_and_the_plugin_goes_on(k: FaultyKubelet) -> None:
     """Scenarios 70 and 72, as far as they are the server's."""
     async with connected(k, Widgets("w0")) as manager:
         await k.admit(Pod(name="trainer", containers=[Container(name="main", limits={RESOURCE: 1})]))
@@ -105,7 +106,7 @@ async def test_each_fault_is_what_a_client_sees_and_the_plugin_goes_on(k: Simula
     assert len(registers(k)) == 1
 
 
-async def test_faults_of_lists_add_up(k: SimulatedKubelet) -> None:
+async def test_faults_of_lists_add_up(k: FaultyKubelet) -> None:
     reply = HELD.SerializeToString()
     assert k.faults.armed.shape(reply) == reply
     k.faults.list_terminal_pods(RESOURCE, ["w1"], times=None)

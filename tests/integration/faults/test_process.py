@@ -11,8 +11,9 @@ from pathlib import Path
 import anyio
 import attrs
 import pytest
+from tests.faults import FaultyKubelet
 
-from kdp.testing import CallError, SimulatedKubelet, events
+from kdp.testing import CallError, events
 from kdp_testkit.patience import PATIENCE
 
 from ..deviceplugin.helpers import RESOURCE, Figure, lists, own_sockets, registers, until
@@ -41,7 +42,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_sigterm(k: SimulatedKubelet, saw: Saw, figure: Figure, state: str) -> None:
+async def test_sigterm(k: FaultyKubelet, saw: Saw, figure: Figure, state: str) -> None:
     """Scenarios 57 and 85; the states that the kubelet can tell are in test_starved."""
     backend, words = STATES[state]
     is_lost = state == "lost"
@@ -64,7 +65,7 @@ async def test_sigterm(k: SimulatedKubelet, saw: Saw, figure: Figure, state: str
     assert [(last.healthy, last.unhealthy) for last in lists(k)] in ([], [(2, 0)])  # and no empty one
 
 
-async def test_sigterm_while_calls_hang(k: SimulatedKubelet, saw: Saw, figure: Figure) -> None:
+async def test_sigterm_while_calls_hang(k: FaultyKubelet, saw: Saw, figure: Figure) -> None:
     """Scenario 58: blocking calls that nobody can cancel, of all kinds at once; the pod's author gets a sentence."""
     backends = ("OpenHangs", "DiscoverHangs", "AllocateHangs", "WatchHangs")
     answers: list[CallError] = []
@@ -89,7 +90,7 @@ async def test_sigterm_while_calls_hang(k: SimulatedKubelet, saw: Saw, figure: F
     assert own_sockets(k.paths.device_plugin_dir) == set()
 
 
-async def test_sigterm_while_the_event_loop_itself_is_blocked(k: SimulatedKubelet, figure: Figure) -> None:
+async def test_sigterm_while_the_event_loop_itself_is_blocked(k: FaultyKubelet, figure: Figure) -> None:
     async with child(k.paths, "LoopHangs") as plugin, anyio.create_task_group() as tasks:
         await k.until(allocatable={RESOURCE: 2})
 
@@ -105,7 +106,7 @@ async def test_sigterm_while_the_event_loop_itself_is_blocked(k: SimulatedKubele
         assert seconds < PATIENCE
 
 
-async def test_a_killed_process_leaves_a_socket_that_the_next_one_removes(k: SimulatedKubelet) -> None:
+async def test_a_killed_process_leaves_a_socket_that_the_next_one_removes(k: FaultyKubelet) -> None:
     """Scenario 59."""
     directory = k.paths.device_plugin_dir
     async with child(k.paths) as plugin:
@@ -125,7 +126,7 @@ async def test_a_killed_process_leaves_a_socket_that_the_next_one_removes(k: Sim
 
 @pytest.mark.parametrize("profile", ["k136", "k137"])
 async def test_two_processes_overlap_in_a_rolling_update(
-    saw: Saw, figure: Figure, profile: str, k: SimulatedKubelet
+    saw: Saw, figure: Figure, profile: str, k: FaultyKubelet
 ) -> None:
     """Scenarios 60 and 61."""
     await k.stop()
@@ -153,7 +154,7 @@ async def test_two_processes_overlap_in_a_rolling_update(
             assert (await new.terminated())[0] == 0
 
 
-async def test_a_wrong_setting(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_a_wrong_setting(k: FaultyKubelet, saw: Saw) -> None:
     async with child(k.paths, options={"poll_interval": -1}) as plugin:
         code = await plugin.ended()
         await until(lambda: plugin.messages)
@@ -172,7 +173,7 @@ AS_NOBODY = [
 
 
 @needs_root
-async def test_kubelet_sock_is_not_for_us(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_kubelet_sock_is_not_for_us(k: FaultyKubelet, saw: Saw) -> None:
     """Fault 15, seen by a user who is not root."""
     directory = k.paths.device_plugin_dir
     directory.parent.chmod(0o755)
@@ -195,7 +196,7 @@ def _in_own_mounts(script: str) -> list[str]:
 
 
 @needs_mounts
-async def test_the_directory_is_removed_under_a_mount(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_the_directory_is_removed_under_a_mount(k: FaultyKubelet, saw: Saw) -> None:
     """Scenario 24, as a hostPath volume sees it: the old directory stays mounted, and nothing ever comes into it."""
     real = k.paths.device_plugin_dir
     seen = real.with_name("seen")
@@ -212,7 +213,7 @@ async def test_the_directory_is_removed_under_a_mount(k: SimulatedKubelet, saw: 
 
 
 @needs_mounts
-async def test_the_directory_is_read_only(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_the_directory_is_read_only(k: FaultyKubelet, saw: Saw) -> None:
     """Fault 25."""
     async with child(k.paths, before=_in_own_mounts("true"), wait=True) as plugin:
         await until(lambda: os.readlink(f"/proc/{plugin.pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"))
@@ -227,7 +228,7 @@ async def test_the_directory_is_read_only(k: SimulatedKubelet, saw: Saw) -> None
 
 
 @needs_mounts
-async def test_the_directory_is_full(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_the_directory_is_full(k: FaultyKubelet, saw: Saw) -> None:
     """Fault 26: a file system without a free inode, and a kubelet that looks at the same directory from outside."""
     inner = k.paths.device_plugin_dir.parent / "d"
     inner.mkdir()
@@ -236,7 +237,7 @@ async def test_the_directory_is_full(k: SimulatedKubelet, saw: Saw) -> None:
     async with child(paths, before=_in_own_mounts(mount), wait=True) as plugin:
         outside = Path(f"/proc/{plugin.pid}/root{inner}")
         await until(lambda: os.stat(outside).st_dev != os.stat(inner).st_dev)
-        async with SimulatedKubelet(paths=attrs.evolve(k.paths, device_plugin_dir=outside)) as full:
+        async with FaultyKubelet(paths=attrs.evolve(k.paths, device_plugin_dir=outside)) as full:
             assert full.faults.fill_disk() > 0
             await plugin.go()
             sentence = await plugin.said("not registered")

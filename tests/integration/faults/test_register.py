@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.faults import FaultyKubelet
 
 from kdp.deviceplugin import session
-from kdp.testing import SimulatedKubelet, events
+from kdp.testing import events
 
 from ..deviceplugin.helpers import RESOURCE, Widgets, connected, registered_times, registers, running, until
 from .conftest import Said
 
 
-async def test_a_late_reply_is_awaited_while_the_stream_serves(k: SimulatedKubelet) -> None:
+async def test_a_late_reply_is_awaited_while_the_stream_serves(k: FaultyKubelet) -> None:
     """Scenario 2."""
     k.faults.delay_register(0.5)
     backend = Widgets("w0", "w1")
@@ -26,7 +27,7 @@ async def test_a_late_reply_is_awaited_while_the_stream_serves(k: SimulatedKubel
     assert len(registers(k)) == 1
 
 
-async def test_a_connection_that_breaks_during_register_is_a_failure(k: SimulatedKubelet, said: Said) -> None:
+async def test_a_connection_that_breaks_during_register_is_a_failure(k: FaultyKubelet, said: Said) -> None:
     k.faults.drop_register(times=2)
     async with running(k, Widgets("w0")):
         await said("the kubelet did not register the plugin")
@@ -36,7 +37,7 @@ async def test_a_connection_that_breaks_during_register_is_a_failure(k: Simulate
 
 
 async def test_accepted_and_not_dialed_is_not_registered(
-    k: SimulatedKubelet, said: Said, monkeypatch: pytest.MonkeyPatch
+    k: FaultyKubelet, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scenario 15."""
     monkeypatch.setattr(session, "STREAM_DEADLINE", 0.2)
@@ -47,7 +48,7 @@ async def test_accepted_and_not_dialed_is_not_registered(
     assert len(registers(k)) >= 3
 
 
-async def test_a_stream_needs_no_other_call_before_it(k: SimulatedKubelet) -> None:
+async def test_a_stream_needs_no_other_call_before_it(k: FaultyKubelet) -> None:
     k.faults.skip_options()
     async with connected(k, Widgets("w0", "w1")):
         await k.until(allocatable={RESOURCE: 2})
@@ -55,7 +56,7 @@ async def test_a_stream_needs_no_other_call_before_it(k: SimulatedKubelet) -> No
         await k.plugin(RESOURCE).allocate(["w0"])
 
 
-async def test_both_connections_get_every_list(k: SimulatedKubelet) -> None:
+async def test_both_connections_get_every_list(k: FaultyKubelet) -> None:
     """Scenario 12."""
     await k.stop()
     await k.start(profile="k136")
@@ -68,7 +69,7 @@ async def test_both_connections_get_every_list(k: SimulatedKubelet) -> None:
     assert len(registers(k)) == 1
 
 
-async def test_a_late_dial_finds_the_plugin_still_there(k: SimulatedKubelet) -> None:
+async def test_a_late_dial_finds_the_plugin_still_there(k: FaultyKubelet) -> None:
     k.faults.dial_late(1.0)
     async with connected(k, Widgets("w0")):
         await k.until(allocatable={RESOURCE: 1})
@@ -76,7 +77,7 @@ async def test_a_late_dial_finds_the_plugin_still_there(k: SimulatedKubelet) -> 
     assert k.events.of(events.RegisterAnswered)[0].seconds >= 1.0
 
 
-async def test_who_dials_before_register_gets_an_answer_and_changes_nothing(k: SimulatedKubelet) -> None:
+async def test_who_dials_before_register_gets_an_answer_and_changes_nothing(k: FaultyKubelet) -> None:
     async with k.faults.dial_early() as seen, connected(k, Widgets("w0")):
         await k.until(allocatable={RESOURCE: 1})
         [received] = registers(k)
@@ -84,7 +85,7 @@ async def test_who_dials_before_register_gets_an_answer_and_changes_nothing(k: S
         assert {name.removeprefix(".") for name, _ in seen} == {received.endpoint}
 
 
-async def test_a_path_that_is_on_record_is_not_tried_again(k: SimulatedKubelet, said: Said) -> None:
+async def test_a_path_that_is_on_record_is_not_tried_again(k: FaultyKubelet, said: Said) -> None:
     """Scenario 31."""
     k.faults.refuse_as_connected(times=3)
     async with running(k, Widgets("w0")):
@@ -96,7 +97,7 @@ async def test_a_path_that_is_on_record_is_not_tried_again(k: SimulatedKubelet, 
     assert all(answered.endpoint in str(answered.error) for answered in refused)
 
 
-async def test_a_kubelet_that_ignores_repetitions_is_never_given_one(k: SimulatedKubelet) -> None:
+async def test_a_kubelet_that_ignores_repetitions_is_never_given_one(k: FaultyKubelet) -> None:
     k.faults.deduplicate()
     async with connected(k, Widgets("w0")):
         for number in range(1, 4):

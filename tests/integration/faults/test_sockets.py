@@ -8,8 +8,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.faults import FaultyKubelet
 
-from kdp.testing import ScenarioError, SimulatedKubelet
+from kdp.testing import ScenarioError
 from kdp_testkit.patience import PATIENCE
 
 from ..deviceplugin.helpers import RESOURCE, Figure, Widgets, connected, lists, own_sockets, registers, running, until
@@ -23,7 +24,7 @@ REPLACED = ["unlink_socket", "recreate_socket_file", "recreate_socket", "recreat
 
 
 @pytest.mark.parametrize("fault", REPLACED)
-async def test_another_kubelet_sock_is_no_other_kubelet_while_the_stream_lives(k: SimulatedKubelet, fault: str) -> None:
+async def test_another_kubelet_sock_is_no_other_kubelet_while_the_stream_lives(k: FaultyKubelet, fault: str) -> None:
     """Scenario 26."""
     backend = Widgets("w0", "w1")
     async with connected(k, backend):
@@ -35,7 +36,7 @@ async def test_another_kubelet_sock_is_no_other_kubelet_while_the_stream_lives(k
         await k.until(lambda: len(registers(k)) == 2, allocatable={RESOURCE: 1})
 
 
-async def test_the_last_of_several_sockets_is_the_one_that_counts(k: SimulatedKubelet) -> None:
+async def test_the_last_of_several_sockets_is_the_one_that_counts(k: FaultyKubelet) -> None:
     async with running(k, Widgets("w0")):
         k.faults.recreate_socket_twice()
         await k.until(allocatable={RESOURCE: 1})
@@ -47,13 +48,13 @@ async def test_the_last_of_several_sockets_is_the_one_that_counts(k: SimulatedKu
             k.faults.recreate_socket_file()
 
 
-async def test_a_link_to_the_kubelets_socket_will_do(k: SimulatedKubelet) -> None:
+async def test_a_link_to_the_kubelets_socket_will_do(k: FaultyKubelet) -> None:
     k.faults.socket_is_link()
     async with connected(k, Widgets("w0")):
         await k.until(allocatable={RESOURCE: 1})
 
 
-async def test_our_own_socket_is_deleted_by_its_name(k: SimulatedKubelet, said: Said) -> None:
+async def test_our_own_socket_is_deleted_by_its_name(k: FaultyKubelet, said: Said) -> None:
     """Scenario 27."""
     async with connected(k, Widgets("w0")):
         [received] = registers(k)
@@ -64,7 +65,7 @@ async def test_our_own_socket_is_deleted_by_its_name(k: SimulatedKubelet, said: 
         await k.until(lambda: len(registers(k)) == 2, streaming=RESOURCE)
 
 
-async def test_the_kubelets_checkpoint_is_noise(k: SimulatedKubelet) -> None:
+async def test_the_kubelets_checkpoint_is_noise(k: FaultyKubelet) -> None:
     """Scenario 25."""
     async with connected(k, Widgets("w0")), k.checkpoint_noise(200):
         known = k.paths.device_plugin_dir.joinpath("kubelet_internal_checkpoint").stat().st_ino
@@ -80,7 +81,7 @@ async def test_the_kubelets_checkpoint_is_noise(k: SimulatedKubelet) -> None:
 
 
 @pytest.mark.slow
-async def test_an_overflowed_queue_hides_no_restart(k: SimulatedKubelet, figure: Figure) -> None:
+async def test_an_overflowed_queue_hides_no_restart(k: FaultyKubelet, figure: Figure) -> None:
     """Scenario 23: in process."""
     async with connected(k, Widgets("w0")):
         await k.stop()
@@ -92,7 +93,7 @@ async def test_an_overflowed_queue_hides_no_restart(k: SimulatedKubelet, figure:
         figure("inotify overflow -> registered", (time.monotonic() - started) * 1e3, "ms")
 
 
-async def test_without_inotify_the_kubelet_is_found_by_looking(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_without_inotify_the_kubelet_is_found_by_looking(k: FaultyKubelet, saw: Saw) -> None:
     try:
         before = k.faults.without_inotify([])
     except ScenarioError as lacking:
@@ -109,7 +110,7 @@ async def test_without_inotify_the_kubelet_is_found_by_looking(k: SimulatedKubel
         assert (await plugin.terminated())[0] == 0
 
 
-async def test_a_path_without_room_is_a_setting_that_is_wrong(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_a_path_without_room_is_a_setting_that_is_wrong(k: FaultyKubelet, saw: Saw) -> None:
     paths = k.faults.long_path()
     assert paths.device_plugin_dir.samefile(k.paths.device_plugin_dir)
     async with child(paths) as plugin:
@@ -125,7 +126,7 @@ async def test_a_path_without_room_is_a_setting_that_is_wrong(k: SimulatedKubele
     assert own_sockets(k.paths.device_plugin_dir) == set()
 
 
-async def test_a_real_disk_is_not_filled(k: SimulatedKubelet) -> None:
+async def test_a_real_disk_is_not_filled(k: FaultyKubelet) -> None:
     size = os.statvfs(k.paths.device_plugin_dir)
     if size.f_blocks * size.f_frsize <= 64 * 1024 * 1024:
         pytest.skip("the directory for temporary files is a small file system")
@@ -133,7 +134,7 @@ async def test_a_real_disk_is_not_filled(k: SimulatedKubelet) -> None:
         k.faults.fill_disk()
 
 
-async def test_the_machines_mounts_are_left_alone(k: SimulatedKubelet) -> None:
+async def test_the_machines_mounts_are_left_alone(k: FaultyKubelet) -> None:
     with pytest.raises(ScenarioError, match="has this machine's mounts"):
         k.faults.read_only(os.getpid())
     with pytest.raises(ScenarioError, match="cannot be seen"):

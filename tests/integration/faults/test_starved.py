@@ -9,9 +9,10 @@ from typing import get_args
 import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
+from tests.faults import FaultyKubelet
+from tests.faults.process import Moment
 
-from kdp.testing import Pod, ScenarioError, SimulatedKubelet, events
-from kdp_testkit.faults.process import Moment
+from kdp.testing import Pod, ScenarioError, events
 from kdp_testkit.patience import PATIENCE
 
 from ..deviceplugin.helpers import RESOURCE, Figure, lists, own_sockets, registers, until
@@ -27,14 +28,14 @@ CLOCK = (
 )
 
 
-def on_own_clock(k: SimulatedKubelet) -> list[str]:
+def on_own_clock(k: FaultyKubelet) -> list[str]:
     try:
         return k.faults.on_own_clock([])
     except ScenarioError as lacking:
         pytest.skip(str(lacking))
 
 
-async def test_the_clock_jumps_and_nothing_else_does(k: SimulatedKubelet) -> None:
+async def test_the_clock_jumps_and_nothing_else_does(k: FaultyKubelet) -> None:
     """A year on, and then two years back."""
     jump = 86_400.0 * 365
     async with child(k.paths, before=on_own_clock(k)) as plugin:
@@ -54,7 +55,7 @@ async def test_the_clock_jumps_and_nothing_else_does(k: SimulatedKubelet) -> Non
     assert 0 <= again - back < 1.0
 
 
-async def test_the_clock_of_a_process_really_jumps(k: SimulatedKubelet) -> None:
+async def test_the_clock_of_a_process_really_jumps(k: FaultyKubelet) -> None:
     command = [*on_own_clock(k), sys.executable, "-c", CLOCK]
     async with await anyio.open_process(command) as process:
         assert process.stdin is not None
@@ -69,13 +70,13 @@ async def test_the_clock_of_a_process_really_jumps(k: SimulatedKubelet) -> None:
     assert 86_390 <= seen[1] - seen[0] <= 86_460
 
 
-async def test_a_clock_that_nobody_has_cannot_jump(k: SimulatedKubelet) -> None:
+async def test_a_clock_that_nobody_has_cannot_jump(k: FaultyKubelet) -> None:
     with pytest.raises(ScenarioError, match=r"start the plugin's command by on_own_clock\(\)"):
         k.faults.jump_clock(1.0)
 
 
 @pytest.mark.parametrize("state", ["registering", "lost"])
-async def test_a_process_without_cpu_goes_on_where_it_was(k: SimulatedKubelet, figure: Figure, state: str) -> None:
+async def test_a_process_without_cpu_goes_on_where_it_was(k: FaultyKubelet, figure: Figure, state: str) -> None:
     """Its own deadlines of 0.5 s pass while it is stopped for one second; fifteen change nothing but the time."""
     if state == "registering":
         k.faults.delay_register(0.3)
@@ -96,7 +97,7 @@ async def test_a_process_without_cpu_goes_on_where_it_was(k: SimulatedKubelet, f
         assert (await plugin.terminated())[0] == 0
 
 
-async def test_without_descriptors_it_waits_and_comes_back(k: SimulatedKubelet, saw: Saw) -> None:
+async def test_without_descriptors_it_waits_and_comes_back(k: FaultyKubelet, saw: Saw) -> None:
     async with child(k.paths) as plugin:
         await k.until(allocatable={RESOURCE: 2})
         async with await plugin.knock() as probe:
@@ -116,7 +117,7 @@ async def test_without_descriptors_it_waits_and_comes_back(k: SimulatedKubelet, 
 
 
 @pytest.mark.parametrize("moment", get_args(Moment))
-async def test_sigterm_at_every_moment_that_the_kubelet_can_tell(k: SimulatedKubelet, moment: Moment) -> None:
+async def test_sigterm_at_every_moment_that_the_kubelet_can_tell(k: FaultyKubelet, moment: Moment) -> None:
     """Scenarios 57, 58; the states that only the plugin knows are in test_process."""
     match moment:
         case "waiting":

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 
 import anyio
+from tests.faults import FaultyKubelet
 from typing_extensions import override
 
 import kdp
-from kdp.testing import SimulatedKubelet
 
 from ..deviceplugin.helpers import (
     RESOURCE,
@@ -50,7 +50,7 @@ class Named(Widgets):
         self.prepared.append(tuple(devices.ids))
 
 
-async def test_wrong_ids_get_a_sentence_each(k: SimulatedKubelet) -> None:
+async def test_wrong_ids_get_a_sentence_each(k: FaultyKubelet) -> None:
     """Scenarios 37, 38 and 40."""
     broken = kdp.Device(id="w1", health=kdp.Health.unhealthy("fan failed"))
     async with connected(k, Named("w0", broken)):
@@ -62,14 +62,14 @@ async def test_wrong_ids_get_a_sentence_each(k: SimulatedKubelet) -> None:
         assert k.streams(RESOURCE) == 1
 
 
-async def test_several_containers_are_answered_in_their_order(k: SimulatedKubelet) -> None:
+async def test_several_containers_are_answered_in_their_order(k: FaultyKubelet) -> None:
     """Scenario 39."""
     async with connected(k, Named("w0", "w1", "w2")):
         replies = await k.faults.allocate_several(RESOURCE, ["w2"], ["w0", "w1"])
         assert [reply.envs["WIDGETS"] for reply in replies] == ["w2", "w0,w1"]
 
 
-async def test_fifty_calls_at_once_get_their_own_devices(k: SimulatedKubelet) -> None:
+async def test_fifty_calls_at_once_get_their_own_devices(k: FaultyKubelet) -> None:
     """Scenario 41."""
     backend = Named(*kdp.Device.counted("w", 50))
     async with connected(k, backend):
@@ -78,7 +78,7 @@ async def test_fifty_calls_at_once_get_their_own_devices(k: SimulatedKubelet) ->
         assert [[reply.envs["WIDGETS"]] for [reply] in replies] == asked
 
 
-async def test_a_cancelled_call_cancels_the_hook(k: SimulatedKubelet) -> None:
+async def test_a_cancelled_call_cancels_the_hook(k: FaultyKubelet) -> None:
     """Scenario 44."""
     backend = Named("w0")
     async with connected(k, backend):
@@ -89,14 +89,14 @@ async def test_a_cancelled_call_cancels_the_hook(k: SimulatedKubelet) -> None:
         assert not await k.faults.cancel_allocate(RESOURCE, ["w0"], after=10.0)
 
 
-async def test_the_same_ids_get_the_same_answer(k: SimulatedKubelet) -> None:
+async def test_the_same_ids_get_the_same_answer(k: FaultyKubelet) -> None:
     """Scenario 35."""
     async with connected(k, Named("w0", "w1")):
         replies = await k.faults.repeat_allocate(RESOURCE, ["w1", "w0"], times=5)
         assert [dict(reply.envs) for reply in replies] == [{"WIDGETS": "w0,w1"}] * 5
 
 
-async def test_a_device_that_has_just_gone_is_refused(k: SimulatedKubelet, figure: Figure) -> None:
+async def test_a_device_that_has_just_gone_is_refused(k: FaultyKubelet, figure: Figure) -> None:
     backend = Named("w0", "w1")
     async with connected(k, backend), anyio.create_task_group() as tasks:
         backend.devices.pop()
@@ -110,7 +110,7 @@ def _none() -> kdp.Reporter:
     raise AssertionError("the backend has not been watched yet")
 
 
-async def test_a_call_does_not_wait_for_a_list_that_is_on_its_way(k: SimulatedKubelet) -> None:
+async def test_a_call_does_not_wait_for_a_list_that_is_on_its_way(k: FaultyKubelet) -> None:
     backend = Named(*kdp.Device.counted("w", 20_000))
     async with connected(k, backend):
         await k.until(allocatable={RESOURCE: 20_000})
@@ -122,7 +122,7 @@ async def test_a_call_does_not_wait_for_a_list_that_is_on_its_way(k: SimulatedKu
         await k.until(allocatable={RESOURCE: 19_997})
 
 
-async def test_an_impossible_wish_is_no_error(k: SimulatedKubelet) -> None:
+async def test_an_impossible_wish_is_no_error(k: FaultyKubelet) -> None:
     """Scenario 50."""
 
     class Preferring(Named):
@@ -136,7 +136,7 @@ async def test_an_impossible_wish_is_no_error(k: SimulatedKubelet) -> None:
         assert all(isinstance(answer, tuple) for answer in answers.values()), answers
 
 
-async def test_a_pre_start_without_time_spoils_no_other(k: SimulatedKubelet) -> None:
+async def test_a_pre_start_without_time_spoils_no_other(k: FaultyKubelet) -> None:
     backend = Named("w0")
     async with connected(k, backend):
         backend.may_prepare.clear()  # else the answer may be as quick as the deadline
@@ -148,21 +148,21 @@ async def test_a_pre_start_without_time_spoils_no_other(k: SimulatedKubelet) -> 
         assert k.streams(RESOURCE) == 1
 
 
-async def test_a_call_needs_no_stream(k: SimulatedKubelet) -> None:
+async def test_a_call_needs_no_stream(k: FaultyKubelet) -> None:
     k.faults.dial_without_stream()
     async with running(k, Named("w0")):
         await k.until(registered=RESOURCE)
         assert await k.faults.call_before_stream(RESOURCE, ["w0"]) is None
 
 
-async def test_a_method_that_does_not_exist_is_unimplemented(k: SimulatedKubelet) -> None:
+async def test_a_method_that_does_not_exist_is_unimplemented(k: FaultyKubelet) -> None:
     async with connected(k, Named("w0")):
         assert "Unimplemented" in str(await k.faults.call_unknown_method(RESOURCE))
         assert k.streams(RESOURCE) == 1
     assert len(registers(k)) == 1
 
 
-async def test_restarted_in_the_middle_of_a_call(k: SimulatedKubelet, block: Callable[[], Block]) -> None:
+async def test_restarted_in_the_middle_of_a_call(k: FaultyKubelet, block: Callable[[], Block]) -> None:
     """Fault 56, with a hook that can be cancelled and one that cannot."""
     stuck = block()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.faults import FaultyKubelet
 
 from kdp.deviceplugin import session
-from kdp.testing import SimulatedKubelet, events
+from kdp.testing import events
 
 from ..deviceplugin.helpers import RESOURCE, Widgets, connected, own_sockets, registers, running, until
 from .conftest import Said, state_of
@@ -18,11 +19,11 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "WATCHER_STREAM_DEADLINE", 0.5)
 
 
-def seen(k: SimulatedKubelet) -> set[str]:
+def seen(k: FaultyKubelet) -> set[str]:
     return {event.socket_path for event in k.events.of(events.PluginSocketSeen)}
 
 
-async def test_a_get_info_that_was_given_up_is_tried_again(k: SimulatedKubelet) -> None:
+async def test_a_get_info_that_was_given_up_is_tried_again(k: FaultyKubelet) -> None:
     k.faults.info_times_out()
     async with running(k, Widgets("w0"), registration="watcher"):
         await k.until(allocatable={RESOURCE: 1})
@@ -31,7 +32,7 @@ async def test_a_get_info_that_was_given_up_is_tried_again(k: SimulatedKubelet) 
     assert errors[-1] is None
 
 
-async def test_a_refused_notice_makes_a_new_socket(k: SimulatedKubelet, said: Said) -> None:
+async def test_a_refused_notice_makes_a_new_socket(k: FaultyKubelet, said: Said) -> None:
     """Scenario 66; kubelet 1.34 would never try again (B20)."""
     await k.faults.switch_profile("k134")
     k.faults.notify_refused("the node is drained")
@@ -42,7 +43,7 @@ async def test_a_refused_notice_makes_a_new_socket(k: SimulatedKubelet, said: Sa
     assert len(seen(k)) >= 2
 
 
-async def test_without_a_notice_the_stream_is_proof_enough(k: SimulatedKubelet) -> None:
+async def test_without_a_notice_the_stream_is_proof_enough(k: FaultyKubelet) -> None:
     k.faults.notify_never()
     async with running(k, Widgets("w0"), registration="watcher") as manager:
         await k.until(allocatable={RESOURCE: 1})
@@ -51,7 +52,7 @@ async def test_without_a_notice_the_stream_is_proof_enough(k: SimulatedKubelet) 
     assert len(seen(k)) == 1
 
 
-async def test_a_restarted_kubelet_walks_the_directory(k: SimulatedKubelet) -> None:
+async def test_a_restarted_kubelet_walks_the_directory(k: FaultyKubelet) -> None:
     """Scenario 67."""
     async with connected(k, Widgets("w0"), registration="watcher"):
         await k.faults.walk_again()
@@ -59,7 +60,7 @@ async def test_a_restarted_kubelet_walks_the_directory(k: SimulatedKubelet) -> N
     assert not registers(k)
 
 
-async def test_a_path_in_backoff_is_left_for_a_new_one(k: SimulatedKubelet, said: Said) -> None:
+async def test_a_path_in_backoff_is_left_for_a_new_one(k: FaultyKubelet, said: Said) -> None:
     k.faults.watcher_backs_off()
     async with running(k, Widgets("w0"), registration="watcher"):
         await said("the kubelet has not picked up the socket")
@@ -68,7 +69,7 @@ async def test_a_path_in_backoff_is_left_for_a_new_one(k: SimulatedKubelet, said
     assert len(seen(k)) >= 2
 
 
-async def test_a_socket_that_was_not_seen_is_made_again(k: SimulatedKubelet, said: Said) -> None:
+async def test_a_socket_that_was_not_seen_is_made_again(k: FaultyKubelet, said: Said) -> None:
     """The hidden name that it is bound under is missed with the one that it gets."""
     k.faults.miss_creates(times=2)
     async with running(k, Widgets("w0"), registration="watcher") as manager:
@@ -78,7 +79,7 @@ async def test_a_socket_that_was_not_seen_is_made_again(k: SimulatedKubelet, sai
     assert len(seen(k)) == 1
 
 
-async def test_an_authority_that_is_a_path_is_taken(k: SimulatedKubelet) -> None:
+async def test_an_authority_that_is_a_path_is_taken(k: FaultyKubelet) -> None:
     """Scenario 69."""
     k.faults.path_like_authority()
     async with connected(k, Widgets("w0")):

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from pathlib import Path
-
 import pytest
 
 from kdp.testing import RegisterFault, ScenarioError, SimulatedKubelet
 
 from .bare_plugin import RESOURCE
 from .conftest import MakePlugin
-from .test_lifecycle import connects
 
 
 async def test_a_fault_for_one_resource_lets_the_others_pass(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
@@ -22,38 +17,6 @@ async def test_a_fault_for_one_resource_lets_the_others_pass(kubelet: SimulatedK
     assert await plugin.register(kubelet.paths.kubelet_socket) is None
     kubelet.faults.register(RegisterFault(code="UNKNOWN", text="no", resource=RESOURCE))
     assert await plugin.register(kubelet.paths.kubelet_socket) == "UNKNOWN: no"
-
-
-async def test_kubelet_sock_in_every_unusable_state(kubelet: SimulatedKubelet) -> None:
-    path = kubelet.paths.kubelet_socket
-    with pytest.raises(ScenarioError, match=r"the kubelet is running: kubelet.sock cannot be a directory"):
-        kubelet.faults.socket_is_directory()
-    await kubelet.crash()
-    kubelet.faults.socket_absent()
-    assert connects(path) == "FileNotFoundError"
-    kubelet.faults.socket_dead()
-    assert path.is_socket()
-    assert connects(path) == "ConnectionRefusedError"
-    kubelet.faults.socket_not_listening()
-    assert connects(path) == "ConnectionRefusedError"
-    kubelet.faults.socket_is_file()
-    assert connects(path) == "ConnectionRefusedError"
-    kubelet.faults.socket_is_directory()
-    assert path.is_dir()
-    with pytest.raises(OSError, match="Address already in use"):
-        await kubelet.start()
-    assert not kubelet.is_running
-    kubelet.faults.socket_absent()
-    await kubelet.start()
-    kubelet.faults.socket_mode(0)
-    assert path.stat().st_mode & 0o777 == 0
-    if os.geteuid() != 0:
-        assert connects(path) == "PermissionError"
-    kubelet.faults.socket_mode(0o755)
-    kubelet.faults.recreate_socket_file()
-    assert connects(path) == "connected"
-    kubelet.faults.socket_absent()
-    assert connects(path) == "FileNotFoundError"
 
 
 async def test_the_directory_is_wiped_and_replaced(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
@@ -82,11 +45,3 @@ async def test_faults_can_be_combined_and_counted(kubelet: SimulatedKubelet) -> 
     assert [kubelet.faults.armed.next_register().dial for _ in range(3)] == [False, False, True]
     with pytest.raises(ScenarioError, match="a fault cannot meet 0 calls"):
         kubelet.faults.hang_register(times=0)
-
-
-def test_the_held_socket_is_closed_at_the_end(tmp_path: Path) -> None:
-    kubelet = SimulatedKubelet(tmp_path, autostart=False)
-    kubelet.faults.socket_not_listening()
-    kubelet.faults.release()
-    with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
-        client.connect(str(kubelet.paths.kubelet_socket))

@@ -38,6 +38,7 @@ class MemoryServer:
         writes: What drivers wrote.
         gates_off: Feature gates whose fields are dropped.
         nodes: UIDs by name.
+        most_taints: Taints that a device may have.
         oldest: Watches from before this version get 410.
         release: What ``/version`` says.
     """
@@ -49,6 +50,7 @@ class MemoryServer:
         self.writes: list[Written] = []
         self.gates_off: set[str] = set()
         self.nodes = {"node-0": "uid-1"}
+        self.most_taints = 16
         self.oldest = 0
         self.release = "v1.37.1"
         self.uids = 0
@@ -64,15 +66,21 @@ class MemoryServer:
             raise ApiError(f"get nodes {name}: 404", status=404)
         return {"metadata": {"name": name, "uid": self.nodes[name]}}
 
-    def create(self, item: Mapping[str, Any]) -> Object:
+    def create(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Object:
         name = item["metadata"]["name"]
         if name in self.items:
             raise ApiError(f"create resourceslices {name}: 409 AlreadyExists", status=409)
+        self._judge(item)
+        if dry_run:
+            return copy.deepcopy(dict(item))
         self.writes.append(Written("create", name))
         return self.put(item)
 
-    def update(self, item: Mapping[str, Any]) -> Object:
+    def update(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Object:
         self._check(item, "update")
+        self._judge(item)
+        if dry_run:
+            return copy.deepcopy(dict(item))
         self.writes.append(Written("update", item["metadata"]["name"]))
         return self.put(item)
 
@@ -80,6 +88,12 @@ class MemoryServer:
         self._check(item, "delete")
         self.writes.append(Written("delete", item["metadata"]["name"]))
         self.remove(item["metadata"]["name"])
+
+    def _judge(self, item: Mapping[str, Any]) -> None:
+        for place, device in enumerate(item["spec"].get("devices", ())):
+            if len(device.get("taints", ())) > self.most_taints:
+                field = f"spec.devices[{place}].taints"
+                raise ApiError(f"{item['metadata']['name']} is invalid: {field}: Too many", status=422)
 
     def _check(self, item: Mapping[str, Any], verb: str) -> None:
         name = item["metadata"]["name"]
@@ -205,12 +219,14 @@ class MemoryApi:
         found: Slices = await self._request("list", lambda: self.server.listed(driver))
         return found
 
-    async def create_slice(self, item: Mapping[str, Any]) -> Object:
-        found: Object = await self._request("create", lambda: self.server.create(item))
+    async def create_slice(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        verb = "judge" if dry_run else "create"
+        found: Object = await self._request(verb, lambda: self.server.create(item, dry_run=dry_run))
         return found
 
-    async def update_slice(self, item: Mapping[str, Any]) -> Object:
-        found: Object = await self._request("update", lambda: self.server.update(item))
+    async def update_slice(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        verb = "judge" if dry_run else "update"
+        found: Object = await self._request(verb, lambda: self.server.update(item, dry_run=dry_run))
         return found
 
     async def delete_slice(self, item: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ def test_wrong_taints_are_refused(arguments: dict[str, Any], message: str) -> No
     [
         {"default": Quantity("1Gi"), "valid_values": [Quantity("1Gi"), Quantity("2Gi")]},
         {"default": 3, "min": 1, "max": 9, "step": 2},
-        {"default": Quantity("1500m"), "min": Quantity("500m"), "step": Quantity("250m")},
+        {"default": Quantity("1500m"), "valid_values": [Quantity("500m"), Quantity("1500m")]},
     ],
 )
 def test_what_a_claim_may_ask_for(arguments: dict[str, Any]) -> None:
@@ -63,6 +63,7 @@ def test_what_a_claim_may_ask_for(arguments: dict[str, Any]) -> None:
         ({"default": 1, "min": 1, "step": 0}, "step 0 must be above 0"),
         ({"default": 2, "min": 1, "step": 2}, "default 2 must be min 1 plus a multiple of step 2"),
         ({"default": -1, "min": -1}, "min -1 must be 0 or more"),
+        ({"default": 1, "min": 0, "step": Quantity("250m")}, "step 250m must be a whole number: API servers"),
         ({"default": True}, "request policy: amount=True: must be int or kdp.Quantity"),
     ],
 )

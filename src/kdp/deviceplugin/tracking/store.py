@@ -29,7 +29,6 @@ import contextlib
 import logging
 import os
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
@@ -148,7 +147,7 @@ class AllocationStore:
         self._directory = directory
         self._resource = resource
         self._stem = resource.replace("/", "_")
-        self._path = directory / f"{self._stem}.{uuid.uuid4().hex[:12]}.json"
+        self._path = directory / f"{self._stem}.{os.urandom(6).hex()}.json"
         self._descriptor: int | None = None
         self._dead: list[tuple[Path, int]] = []
         self._read_from: set[Path] = set()

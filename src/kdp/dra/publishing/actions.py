@@ -66,6 +66,14 @@ class Delete:
 
 
 @final
+@attrs.frozen(eq=False)
+class Check:
+    """Have the server judge a write without doing it."""
+
+    write: Create | Update
+
+
+@final
 @attrs.frozen
 class Wait:
     """Do nothing until something happens, or until a time; None: for ever."""
@@ -74,7 +82,7 @@ class Wait:
 
 
 Write = Create | Update | Delete
-Action = ReadVersion | ReadOwner | ReadSlices | Watch | Write | Wait
+Action = ReadVersion | ReadOwner | ReadSlices | Watch | Check | Write | Wait
 
 
 @final

@@ -17,7 +17,7 @@ What holds, whatever happens:
    server has left out the first time is answered at once: a partition must not be offered without its counters.
 3. A request that failed is repeated only after a pause, which grows while it goes on failing.
 4. What a write replaces or deletes is named by UID and resource version; slices of other pools and drivers are not
-   touched.
+   touched. Before several slices are written, the server has judged all of them, so that none stops half-way.
 5. What the server is known not to hold honestly (see `kdp.dra.publishing.feature_gates`) is not sent.
 6. When everything goes well again, the server has what is wanted, all in one generation.
 
@@ -31,6 +31,7 @@ A resource version says which of two states of an object is the newer one (``k8s
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
@@ -40,8 +41,10 @@ import attrs
 from ...errors import InvalidValueError
 from ...model.devices import AttributeValue, Device
 from ...model.quantities import Amount
+from ..names import device_name
 from .actions import (
     Action,
+    Check,
     Create,
     Delete,
     PublisherStatus,
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
     import random
 
     from ...cluster.api import ApiError, Slices, WatchEvent
+
+_DEVICE: Final = re.compile(r"\bspec\.devices\[(\d+)\]")
 
 SETTLE: Final = 0.25
 """Seconds without a deletion until slices are made again: a starting kubelet deletes them one by one."""
@@ -117,6 +122,8 @@ class Planner:
         self._input: _Input | None = None
         self._is_rendered = True
         self._wanted: tuple[PoolSlice, ...] = ()
+        self._good: tuple[PoolSlice, ...] = ()  # what the server has had, and will take again
+        self._again_at: float | None = None  # when it is asked again for what it has refused
         self._memory = Memory()
         self._withheld: Mapping[str, str] = {}
         self._invalid: str | None = None
@@ -137,7 +144,7 @@ class Planner:
         self._watch_at = 0.0
         # what is to be done
         self._is_dirty = False
-        self._plan: deque[Write] = deque()
+        self._plan: deque[Write | Check] = deque()
         self._under_way: Write | None = None
         self._held: list[WatchEvent] = []
         self._generation = 0
@@ -172,6 +179,10 @@ class Planner:
     ) -> None:
         """Say what is wanted from now on; the newest wins. It is judged when the server's version is known."""
         self._input = _Input(devices, counters, standard)
+        self._render_anew()
+
+    def _render_anew(self) -> None:
+        self._again_at = None
         self._is_rendered = False
         self._is_dirty = True
 
@@ -195,15 +206,18 @@ class Planner:
             self._is_watching = True
             self._watch_at = now + WATCH_GAP
             return Watch(self._watch_from)
+        if self._again_at is not None and now >= self._again_at:
+            self._render_anew()
         at = None
         if not self._plan and self._is_dirty and self._input is not None:
             at = self._compare(now)
         if self._plan:
-            self._under_way = self._plan[0]
-            return self._plan[0]
+            step = self._plan[0]
+            self._under_way = None if isinstance(step, Check) else step
+            return step
         if at is None and self._is_watching and now >= self._watch_at:
             self._failures.end()
-        times = [at, self._owner_at, self._watch_at if now < self._watch_at else None]
+        times = [at, self._again_at, self._owner_at, self._watch_at if now < self._watch_at else None]
         return Wait(min((time for time in times if time is not None), default=None))
 
     def _compare(self, now: float) -> float | None:
@@ -230,13 +244,10 @@ class Planner:
         if at > now:
             self._not_before = at  # what changes until then is compared together
             return at
-        self._plan = deque(
-            [
-                *(Delete(item) for item in todo.delete),
-                *(Update(item) for item in sorted(todo.update, key=_comes_later)),
-                *(Create(item) for item in sorted(todo.create, key=_comes_later)),
-            ]
-        )
+        update = [Update(item) for item in sorted(todo.update, key=_comes_later)]
+        create = [Create(item) for item in sorted(todo.create, key=_comes_later)]
+        judged = [*map(Check, update), *map(Check, create)] if len(touched) > 1 else []
+        self._plan = deque([*judged, *(Delete(item) for item in todo.delete), *update, *create])
         self._generation = todo.generation
         self._is_dirty = False
         return None
@@ -274,6 +285,7 @@ class Planner:
     def _complete(self, generation: int) -> None:
         devices = sum(each.devices for each in self._wanted)
         self._published = generation, len(self._wanted), devices
+        self._good = self._wanted
         self._generation = generation
         self._is_dirty = False
         if not self._failures.is_of_watch:
@@ -296,6 +308,8 @@ class Planner:
                 self._owner_is(node, result["metadata"]["uid"], now)
             case ReadSlices():
                 self._slices_are(result)
+            case Check():
+                self._passed(step)
             case Create(item) | Update(item):
                 self._did(step, now)
                 self._is_written(item, result)
@@ -314,9 +328,8 @@ class Planner:
             except InvalidValueError as error:
                 self._failures.add(self._failures.denied, str(error), now)
                 return
-            if limits != self._limits or self._dropped:
-                self._is_rendered = self._input is None
-                self._is_dirty = self._input is not None
+            if (limits != self._limits or self._dropped or self._again_at is not None) and self._input is not None:
+                self._render_anew()
             self._limits = limits
             self._version = version
             self._dropped.clear()  # another version, or another configuration: what it can hold is to be seen
@@ -349,6 +362,9 @@ class Planner:
     def _did(self, step: Write, now: float) -> None:
         """Note a write, whether it went well or not."""
         self._rate.wrote(step.item["metadata"]["name"], now)
+        self._passed(step)
+
+    def _passed(self, step: Write | Check) -> None:
         if self._plan and self._plan[0] is step:
             self._plan.popleft()
         else:
@@ -393,9 +409,11 @@ class Planner:
         is_conflict = False
         if isinstance(step, Create | Update | Delete):
             self._did(step, now)
+        write = step.write if isinstance(step, Check) else step
+        if isinstance(write, Create | Update | Delete):
             self._plan.clear()
             self._is_dirty = True
-            is_conflict = error.status == 409 or (error.status == 404 and isinstance(step, Update))
+            is_conflict = error.status == 409 or (error.status == 404 and isinstance(write, Update))
         if is_conflict:
             self._is_listed = False
             is_taken = failures.conflict.failures >= 3
@@ -403,9 +421,24 @@ class Planner:
         elif isinstance(step, ReadOwner) and error.status == 404:
             text = f"node {step.node!r} is not in the API server: its slices are published when it is"
             failures.add(failures.nobody, text, now)
+        elif error.status == 422 and isinstance(write, Create | Update) and self._good and self._wanted != self._good:
+            self._invalid = f"{self._whose(str(error), write.item)}{error}"
+            self._wanted = self._good  # also where a kubelet wipes the slices
+            self._again_at = now + failures.denied.next()
         else:
             failures.add_error(error, now)
+            if error.status == 422 and isinstance(write, Create | Update):
+                failures.problem = f"{self._whose(str(error), write.item)}{error}"
         self._release(now)
+
+    def _whose(self, text: str, item: Mapping[str, Any]) -> str:
+        """Return whose fault the server tells of; empty: no device's."""
+        match = _DEVICE.search(text)
+        if match is None or self._input is None:
+            return ""
+        name = item["spec"]["devices"][int(match[1])]["name"]
+        ids = {device_name(device.id): device.id for device in self._input.devices}
+        return f"device {ids.get(name, name)!r}: "
 
     def _release(self, now: float) -> None:
         """Take in what the watch has brought of a slice while it was written."""

@@ -19,7 +19,7 @@ from ...cluster.api import ApiError
 from ...concurrency.backoff import Backoff
 from ...concurrency.observable import Observable
 from ...errors import sentence
-from .actions import Create, Delete, ReadOwner, ReadSlices, ReadVersion, Update, Wait, Watch
+from .actions import Check, Create, Delete, ReadOwner, ReadSlices, ReadVersion, Update, Wait, Watch
 from .planner import Planner
 
 if TYPE_CHECKING:
@@ -169,6 +169,9 @@ class Publisher:
                 return await self._api.create_slice(item)
             case Update(item):
                 return await self._api.update_slice(item)
+            case Check(write):
+                judge = self._api.create_slice if isinstance(write, Create) else self._api.update_slice
+                return await judge(write.item, dry_run=True)
             case Delete(item):
                 return await self._api.delete_slice(item)
             case Watch() | Wait():

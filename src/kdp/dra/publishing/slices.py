@@ -19,7 +19,6 @@ that one write can make keeps it:
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
@@ -29,7 +28,6 @@ from ...errors import InvalidSlicesError, InvalidValueError
 from ...model.devices import AttributeValue, Device
 from ..names import check_driver_name, device_name, slice_name
 from ..render import render_counters, render_device
-from .validation import Problem, problems_of_pool, problems_of_slice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -139,29 +137,26 @@ class Memory:
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
         self._slices: dict[int, PoolSlice] = {}
-        self._limits: Limits | None = None
 
     def entry(self, device: Device, standard: Mapping[str, AttributeValue]) -> _Entry:
         """Return how a device is called and rendered."""
         known = self._entries.get(device.id)
         if known is not None and _is_rendered_alike(known.device, device) and known.standard == standard:
             return known
-        return _Entry(device, standard, device_name(device.id), render_device(device, standard))
+        try:
+            return _Entry(device, standard, device_name(device.id), render_device(device, standard))
+        except InvalidValueError as error:
+            raise InvalidSlicesError(f"device {device.id!r}: {error}") from None
 
     def slice(self, made: PoolSlice) -> PoolSlice:
         """Return the previous slice if this one is the same."""
         known = self._slices.get(made.position)
         return known if known is not None and known == made else made
 
-    def is_valid(self, made: PoolSlice, limits: Limits) -> bool:
-        """Return whether it is a previous slice, which has been judged by the same limits."""
-        return self._limits == limits and self._slices.get(made.position) is made
-
-    def keep(self, entries: Mapping[str, _Entry], slices: Sequence[PoolSlice], limits: Limits) -> None:
-        """Remember what is valid."""
+    def keep(self, entries: Mapping[str, _Entry], slices: Sequence[PoolSlice]) -> None:
+        """Remember what was made."""
         self._entries = dict(entries)
         self._slices = {each.position: each for each in slices}
-        self._limits = limits
 
 
 def _is_rendered_alike(before: Device, device: Device) -> bool:
@@ -212,11 +207,12 @@ def pool_slices(
         memory: What is remembered from call to call; None: nothing.
 
     Raises:
-        InvalidSlicesError: The server would refuse them, or the scheduler would ignore the pool.
+        InvalidSlicesError: The server would change them and say nothing, or the scheduler would ignore the pool.
     """
     memory = memory or Memory()
     entries = {device.id: memory.entry(device, (standard or {}).get(device.id, {})) for device in devices}
     ids = _ids(entries[device.id] for device in devices)
+    _check_counters(devices, counters or {})
     sets = {name: render_counters(name, (counters or {})[name]) for name in sorted(counters or {})}
     is_plain = plain and not any(device.taints or device.consumes for device in devices)
     devices_per_slice = limits.devices if is_plain else DEVICES_WITH_MORE
@@ -236,8 +232,7 @@ def pool_slices(
         for position, names in enumerate(_divided([*sets], limits.sets_per_slice), _FIRST_OF_COUNTERS):
             found.append(_slice(position, {**head, "sharedCounters": [sets[name] for name in names]}))
     found = [memory.slice(each) for each in found]
-    _check(found, limits, ids, memory)
-    memory.keep(entries, found, limits)
+    memory.keep(entries, found)
     return tuple(found)
 
 
@@ -301,35 +296,21 @@ def _sets_of(devices: Iterable[Mapping[str, Any]], sets: Mapping[str, _Object]) 
     return [counters for name, counters in sets.items() if name in wanted]
 
 
-def _check(slices: Sequence[PoolSlice], limits: Limits, ids: Mapping[str, str], memory: Memory) -> None:
-    items = [each.as_object(1, len(slices)) for each in slices]
-    problems = [
-        attrs.evolve(problem, path=f"slices[{index}].{problem.path}")
-        for index, item in enumerate(items)
-        if not memory.is_valid(slices[index], limits)
-        for problem in problems_of_slice(item, limits)
-    ]
-    known = {problem.path for problem in problems}
-    problems += [problem for problem in problems_of_pool(items) if problem.path not in known]
-    if not problems:
-        return
-    first = problems[0]
-    whose = _whose(first, items, ids)
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    raise InvalidSlicesError(
-        f"{whose}{first.path}: {first.message}{more}", paths=tuple(problem.path for problem in problems)
-    )
+def _check_counters(devices: Sequence[Device], counters: Mapping[str, Mapping[str, Amount]]) -> None:
+    """Refuse a device that consumes what is not declared: no server sees that, and the scheduler ignores the pool."""
+    for device in devices:
+        for name, consumed in device.consumes.items():
+            if name not in counters:
+                text = f"consumes of the counter set {name!r}, which must be declared: {_few(counters)}"
+                raise InvalidSlicesError(f"device {device.id!r}: {text}")
+            if unknown := consumed.keys() - counters[name].keys():
+                text = f"consumes {min(unknown)!r}, which must be a counter of {name!r}: {_few(counters[name])}"
+                raise InvalidSlicesError(f"device {device.id!r}: {text}")
 
 
-_DEVICE = re.compile(r"slices\[(\d+)\]\.spec\.devices\[(\d+)\]")
-
-
-def _whose(problem: Problem, items: Sequence[Mapping[str, Any]], ids: Mapping[str, str]) -> str:
-    match = _DEVICE.match(problem.path)
-    if match is None:
-        return ""
-    name = items[int(match[1])]["spec"]["devices"][int(match[2])]["name"]
-    return f"device {ids.get(name, name)!r}: "
+def _few(names: Iterable[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "") or "there is none"
 
 
 # -- what is to be written ---------------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ class KubeletProcess:
 
     async def _connect(self, resource: str, socket_path: str, fault: RegisterFault) -> Client:
         """Dial, ask for the options, install the endpoint, and open the stream in a task (contract section 2.1)."""
-        client = Client(resource, self._faults.connection(socket_path, self.start_soon))
+        client = Client(resource, self._faults.connection(socket_path))
         self._connections[client.connection] = None
         self.clients.add(client)
         try:

@@ -262,9 +262,7 @@ class Api:
             new = applied(old, given, manager, kind, force=request.query.get("force") == "true")
         else:
             raise ApiRefused(415, f"the simulated API server takes no patch of type {request.kind}")
-        if request.query.get("dryRun") == "All":
-            return Answer(status=200, body=new)
-        return Answer(status=200, body=self.store.replace(kind, "", name, new))
+        return Answer(status=200, body=self.store.replace(kind, "", name, new, is_dry=_is_dry(request)))
 
     def _create(self, request: Request, kind: Kind, namespace: str, account: Account) -> Answer:
         item = self._object(request, kind)
@@ -276,7 +274,8 @@ class Api:
         if kind.plural == "resourceclaims":
             item.pop("status", None)
         self._judge(kind, item, None, account)
-        return Answer(status=201, body=self.store.create(kind, namespace, item))
+        created = self.store.create(kind, namespace, item, is_dry=_is_dry(request))
+        return Answer(status=201, body=created)
 
     def _update(self, request: Request, kind: Kind, namespace: str, name: str, sub: str, account: Account) -> Answer:
         item = self._object(request, kind)
@@ -291,7 +290,7 @@ class Api:
             # A conflict counts before what is wrong with the object.
             if item["metadata"].get("resourceVersion") in (None, "", old["metadata"]["resourceVersion"]):
                 self._judge(kind, item, old, account)
-        return Answer(status=200, body=self.store.replace(kind, namespace, name, item))
+        return Answer(status=200, body=self.store.replace(kind, namespace, name, item, is_dry=_is_dry(request)))
 
     def _delete(self, request: Request, verb: str, kind: Kind, namespace: str, name: str, account: Account) -> Answer:
         if verb == "deletecollection":
@@ -335,11 +334,9 @@ class Api:
             for taint in device.get("taints", ()):
                 taint.setdefault("timeAdded", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         self._admit("CREATE" if old is None else "UPDATE", kind, item, account)
-        meta = item["metadata"]
-        named = {**item, "metadata": {**meta, "name": meta.get("name") or f"{meta.get('generateName', '')}xxxxx"}}
-        causes = check_slice(named, old, self.profile)
+        causes = check_slice(item, old)
         if causes:
-            raise kind.invalid(meta.get("name", ""), causes)
+            raise kind.invalid(item["metadata"].get("name", ""), causes)
 
     def _admit(self, operation: str, kind: Kind, item: Object, account: Account) -> None:
         if kind.plural != "resourceslices" or self.admission is None:
@@ -367,6 +364,10 @@ class Api:
         causes = check_claim_status(item, old, profile=self.profile, account=account, verb="update", allowed=allowed)
         if causes:
             raise kind.invalid(old["metadata"]["name"], causes)
+
+
+def _is_dry(request: Request) -> bool:
+    return request.query.get("dryRun") == "All"
 
 
 def _any(_: Mapping[str, Any]) -> bool:

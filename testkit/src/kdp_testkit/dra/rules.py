@@ -1,7 +1,7 @@
 """What an API server checks and changes of a DRA object: gates, immutable fields, the status of claims. No I/O.
 
 Source: ``k8s.io/kubernetes`` ``pkg/registry/resource`` (``resourceslice/strategy.go``, ``utils.go``) of 1.34 to 1.37.
-What a ResourceSlice may hold is in `slice_rules`.
+What a ResourceSlice may hold it does not know: that a real server says.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from .slice_rules import Cause, SliceLimits, slice_causes
-
 if TYPE_CHECKING:
     from .profiles import DraProfile
 
 Object = dict[str, Any]
+Cause = tuple[str, str, str]
+"""Reason, field and sentence, as the causes of a Status have them."""
 Allowed = Callable[[str, str, str, str], str | None]
 """Whether the account may: verb, resource with subresource, namespace, name; returns why not, or None."""
 
@@ -100,10 +100,9 @@ def _skipping(listed: Sequence[str] | None, path: str) -> list[Cause]:
     return []
 
 
-def check_slice(item: Object, old: Mapping[str, Any] | None, profile: DraProfile) -> list[Cause]:
-    """Return what is wrong with a ResourceSlice: reason, field and sentence."""
-    found = slice_causes(item, SliceLimits.of(profile.kubernetes))
-    found += _skipping(item["spec"].get("skipNodeOperations"), "spec.skipNodeOperations")
+def check_slice(item: Object, old: Mapping[str, Any] | None) -> list[Cause]:
+    """Return what is wrong with a ResourceSlice, as far as it is known here: reason, field and sentence."""
+    found = _skipping(item["spec"].get("skipNodeOperations"), "spec.skipNodeOperations")
     if old is not None:
         immutable: tuple[tuple[str, ...], ...] = ("driver",), ("pool", "name"), ("nodeName",)
         for path in immutable:

@@ -94,8 +94,8 @@ class Store:
         )
         return list(itertools.islice(wanted, most))
 
-    def create(self, kind: Kind, namespace: str, item: Object) -> Object:
-        """Store a new object; its name may be generated.
+    def create(self, kind: Kind, namespace: str, item: Object, *, is_dry: bool = False) -> Object:
+        """Store a new object, unless it is a dry run; its name may be generated.
 
         Raises:
             ApiRefused: The name is taken (409).
@@ -114,7 +114,7 @@ class Store:
             meta["generation"] = 1
         item.setdefault("apiVersion", kind.api_version)
         item.setdefault("kind", kind.kind)
-        return self._write(kind, "ADDED", key, item, None)
+        return copy.deepcopy(item) if is_dry else self._write(kind, "ADDED", key, item, None)
 
     def _existing(self, kind: Kind, namespace: str, name: str) -> tuple[tuple[str, str, str], Object]:
         key = kind.plural, namespace, name
@@ -123,8 +123,8 @@ class Store:
             raise kind.not_found(name)
         return key, old
 
-    def replace(self, kind: Kind, namespace: str, name: str, item: Object) -> Object:
-        """Store another state of an object; the same state is no write.
+    def replace(self, kind: Kind, namespace: str, name: str, item: Object, *, is_dry: bool = False) -> Object:
+        """Store another state of an object, unless it is a dry run; the same state is no write.
 
         Raises:
             ApiRefused: There is none (404), or it is not the one that was meant (409).
@@ -143,8 +143,8 @@ class Store:
         for kept in ("uid", "creationTimestamp", "generation", "resourceVersion", "name", "namespace"):
             if kept in before:
                 meta[kept] = before[kept]
-        if item == old:
-            return copy.deepcopy(old)
+        if is_dry or item == old:
+            return copy.deepcopy(item)
         if kind.has_generation and item.get("spec") != old.get("spec"):
             meta["generation"] = before["generation"] + 1
         return self._write(kind, "MODIFIED", key, item, old)

@@ -121,6 +121,9 @@ class World(RuleBasedStateMachine):
                 return self.server.node(step.node)
             case "ReadSlices":
                 return self.server.listed(POOL.driver)
+            case "Check":
+                judge = self.server.create if type(step.write).__name__ == "Create" else self.server.update
+                return judge(step.write.item, dry_run=True)
             case "Create":
                 return self.server.create(step.item)
             case "Update":

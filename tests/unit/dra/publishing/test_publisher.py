@@ -243,19 +243,24 @@ async def test_a_server_that_changes_what_it_stores_is_not_fought() -> None:
         assert len(bench.server.writes) == 1
 
 
-async def test_invalid_input_is_refused_and_the_last_good_state_stays() -> None:
-    """Scenario 45."""
-    bench = Bench()
+@pytest.mark.parametrize("count", [2, 130])
+async def test_what_the_server_refuses_leaves_the_last_good_state_in_force(count: int) -> None:
+    """Scenario 45. Of many slices some were written before the server refused one, and the pool was incomplete."""
+    bench, good, worn = Bench(), widgets(count), [kdp.Taint(key=f"k{n}") for n in range(5)]
+    bench.server.most_taints = 4
     async with bench.running():
-        await bench.published(widgets(2))
-        bench.publisher.publish(widgets(2, attributes={f"a{n}": n for n in range(33)}))
+        await bench.published(good)
+        writes = len(bench.server.writes)
+        changed = [kdp.Device(id=each.id, attributes={"x": 1}) for each in good[:-1]]
+        bench.publisher.publish([*changed, kdp.Device(id=good[-1].id, taints=worn)])
         await bench.until(lambda status: status.problem is not None)
-        assert str(bench.status.problem).startswith("device 'w000': slices[0].spec.devices[0]")
+        assert str(bench.status.problem).startswith(f"device 'w{count - 1:03}': ")
         assert not bench.status.is_current
-        assert (bench.status.generation, len(bench.server.writes)) == (1, 1)
+        assert (bench.status.generation, len(bench.server.writes)) == (1, writes)
         bench.server.wipe()
         bench.api.tell()
-        await bench.until_stored(lambda: bench.server.devices() == ["w000", "w001"])
+        await bench.until_stored(lambda: bench.server.devices() == [each.id for each in good])
+        assert bench.status.problem is not None
         await bench.published(widgets(3))
 
 

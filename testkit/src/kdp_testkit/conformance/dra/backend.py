@@ -65,8 +65,9 @@ class _Hardware(Control):
     def changed(self, _: DeviceBackend, devices: Iterable[Device]) -> list[Device]:
         """Return the devices without those that were taken away, and with the one that breaks the rules."""
         found = [each for each in devices if each.id not in self.hidden]
-        spoiled = Device(id="spoiled", attributes={f"a{number}": number for number in range(33)})
-        return [*found, spoiled] if self.is_spoiled else found
+        if self.is_spoiled:  # kdp refuses it when it is made
+            found.append(Device(id="spoiled", attributes={f"a{number}": number for number in range(33)}))
+        return found
 
     def count(self, _: object) -> None:
         """Count a call of allocate."""

@@ -80,4 +80,6 @@ async def _counters(scene: DraScene) -> str:
         raise NotApplicable("no device of the driver consumes counters")
     scene.require(used <= sets, f"the devices consume {sorted(used)}, published are {sorted(sets)}")
     together = any(spec.get("sharedCounters") and spec.get("devices") for spec in slices)
-    return f"{len(sets)} counter sets, {'beside their devices' if together else 'in a slice of their own'}"
+    where = "beside their devices" if together else "in a slice of their own"
+    scene.require(together == api.profile.kubernetes.startswith("1.34."), f"the counter sets are {where}")
+    return f"{len(sets)} counter sets, {where}"

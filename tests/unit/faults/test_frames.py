@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from kdp_testkit.protocol import frames
-from kdp_testkit.protocol.frames import Frame, FrameReader
+from tests.faults import frames
+from tests.faults.frames import Frame, FrameReader
 
 FRAMES = st.builds(
     Frame,

@@ -11,11 +11,11 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import pytest
+from tests.faults import frames
+from tests.faults.frames import Frame, FrameReader
+from tests.faults.relay import Relay, Shape
 
 from kdp_testkit.patience import PATIENCE
-from kdp_testkit.protocol import frames
-from kdp_testkit.protocol.frames import Frame, FrameReader
-from kdp_testkit.protocol.relay import Relay, Shape
 
 pytestmark = pytest.mark.anyio
 

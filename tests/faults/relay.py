@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import anyio
 import attrs
 
-from ..patience import PATIENCE
+from kdp_testkit.patience import PATIENCE
+from kdp_testkit.protocol.listener import serve_connections
+
 from . import frames
 from .frames import Frame, FrameReader
-from .listener import serve_connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable

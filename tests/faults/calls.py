@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ..patience import PATIENCE
-from ..protocol import validation
-from ..protocol.pods import ScenarioError
-from ..protocol.wire import CallError
-from .base import FaultGroup
+from kdp_testkit.faults.base import FaultGroup
+from kdp_testkit.patience import PATIENCE
+from kdp_testkit.protocol import validation
+from kdp_testkit.protocol.pods import ScenarioError
+from kdp_testkit.protocol.wire import CallError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from ..protocol.pods import ContainerReply
-    from ..protocol.wire import PluginConnection
+    from kdp_testkit.protocol.pods import ContainerReply
+    from kdp_testkit.protocol.wire import PluginConnection
 
 _UNKNOWN = "no-such-device"
 

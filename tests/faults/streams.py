@@ -7,26 +7,78 @@ comes before the plugin registers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
-from ..protocol import frames
-from ..protocol.pods import ScenarioError
-from ..protocol.relay import Relay, Shape
-from .base import FaultGroup
+from typing_extensions import override
+
+from kdp.testing import ListedDevice, PluginConnection, ScenarioError
+from kdp_testkit.armed_faults import ArmedFaults
+from kdp_testkit.faults.base import FaultGroup
+from kdp_testkit.protocol.wire import PluginStream
+
+from . import frames
+from .relay import Relay, Shape
 
 if TYPE_CHECKING:
-    from ..protocol.wire import ListedDevice, PluginConnection, PluginStream
+    from kdp_testkit.devicemanager.current_process import CurrentProcess
+    from kdp_testkit.devicemanager.kubelet_core import KubeletCore
 
 _UNUSUAL = {frames.MAX_FRAME_SIZE: 2**24 - 1, 0x1: 0, 0x6: 2**24, 0xF0: 7, 0xFFFF: 2**32 - 1}
 """The largest frames, no table for header compression, a large header list, and two settings that do not exist."""
 
 
+class RelayedFaults(ArmedFaults):
+    """What is to go wrong, connections among it that go through a relay.
+
+    Args:
+        start_soon: Runs a relay until the kubelet's end.
+
+    Attributes:
+        relay_shape: How the relay shapes connections; None: they are made without one.
+        relays: The relay of each connection that was made through one.
+    """
+
+    def __init__(self, start_soon: Callable[[Callable[[], Coroutine[Any, Any, None]]], object]) -> None:
+        super().__init__()
+        self._start_soon = start_soon
+        self.relay_shape: Shape | None = None
+        self.relays: dict[PluginConnection, Relay] = {}
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.relay_shape = None
+
+    @override
+    def connection(self, socket_path: str) -> PluginConnection:
+        if self.relay_shape is None:
+            return super().connection(socket_path)
+        relay = Relay(socket_path, self.relay_shape)
+        connection = PluginConnection(
+            socket_path, authority=self.authority, address=relay.address, max_receive_bytes=self.max_receive_bytes
+        )
+        self.relays[connection] = relay
+        self._start_soon(relay.serve)
+        return connection
+
+
 class StreamFaults(FaultGroup):
-    """Faults of streams and connections."""
+    """Faults of streams and connections.
+
+    Args:
+        kubelet: The kubelet.
+        process: Its process, if it has one now.
+        armed: What makes its connections.
+    """
+
+    def __init__(self, kubelet: KubeletCore, process: CurrentProcess, armed: RelayedFaults) -> None:
+        super().__init__(kubelet, process, armed)
+        self._relayed = armed
 
     def intercept(self) -> None:
         """Dial plugins through a relay from now on, so that `goaway`, `ping_flood` and `half_close` can be done."""
-        self.armed.relay_shape = self.armed.relay_shape or Shape()
+        self._relayed.relay_shape = self._relayed.relay_shape or Shape()
 
     def goaway(self, resource: str) -> None:
         """Fault 31: the plugin is told GOAWAY on the kubelet's connection, which stays open.
@@ -60,7 +112,7 @@ class StreamFaults(FaultGroup):
 
         A good plugin sends the same lists, in small pieces.
         """
-        self.armed.relay_shape = Shape(window=size)
+        self._relayed.relay_shape = Shape(window=size)
 
     async def open_streams(self, resource: str, count: int) -> list[PluginStream]:
         """Fault 35: ``count`` more ListAndWatch streams are opened on the kubelet's connection; return them.
@@ -103,7 +155,7 @@ class StreamFaults(FaultGroup):
 
         A good plugin ignores what it does not know (RFC 9113 section 6.5.2), and serves as ever.
         """
-        self.armed.relay_shape = Shape(settings=dict(_UNUSUAL))
+        self._relayed.relay_shape = Shape(settings=dict(_UNUSUAL))
 
     async def ping_flood(self, resource: str, count: int) -> int:
         """Fault 39: the plugin gets ``count`` PINGs at once on the kubelet's connection; return how many it answered.
@@ -135,7 +187,7 @@ class StreamFaults(FaultGroup):
         return client.connection
 
     def _relay(self, resource: str) -> Relay:
-        relay = self.armed.relays.get(self._process.client(resource).connection)
+        relay = self._relayed.relays.get(self._process.client(resource).connection)
         if relay is None:
             raise ScenarioError(
                 f"the connection to {resource} was not made through a relay; call faults.intercept() before the "

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 from typing_extensions import override
 
-from .. import events
-from ..patience import PATIENCE
-from ..protocol.pods import ScenarioError
-from .base import FaultGroup
+from kdp_testkit import events
+from kdp_testkit.faults.base import FaultGroup
+from kdp_testkit.patience import PATIENCE
+from kdp_testkit.protocol.pods import ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
-    from ..armed_faults import ArmedFaults
-    from ..devicemanager.current_process import CurrentProcess
-    from ..devicemanager.kubelet_core import KubeletCore
+    from kdp_testkit.armed_faults import ArmedFaults
+    from kdp_testkit.devicemanager.current_process import CurrentProcess
+    from kdp_testkit.devicemanager.kubelet_core import KubeletCore
 
 Moment = Literal["waiting", "registering", "awaiting stream", "connected", "allocating", "lost"]
 """A state of a plugin as the kubelet can tell it."""
@@ -62,7 +62,7 @@ class ProcessFaults(FaultGroup):
                 folder.rmdir()
                 raise ScenarioError("a clock of its own needs a C compiler (cc)")
             source = Path(__file__).with_name("clock.c")
-            subprocess.run(  # noqa: S603 - our own words
+            subprocess.run(
                 [compiler, "-shared", "-fPIC", "-O1", "-o", folder / "clock.so", source],
                 check=True,
                 capture_output=True,
