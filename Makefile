@@ -20,7 +20,7 @@ SPACE := $(subst ,, )
 
 # Processes that share the tests: more than there are processors, since most tests wait; eight at most, since they share
 # the kernel's 128 inotify instances. 0 runs the tests in one process, which a debugger needs.
-JOBS ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
+JOBS ?= $(shell n=$$((3 * $$(nproc))); echo $$((n < 8 ? n : 8)))
 # The versions of CPython that kdp supports.
 VERSIONS ?= 3.11 3.12 3.13 3.14
 # A plugin and a driver on the simulated kubelet, which `make quick` has beside the unit tests.
