@@ -12,7 +12,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -721,15 +721,8 @@ class BareSubject(Subject):
         self._artefact = directory / "artefact"
 
     @override
-    def start(
-        self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]
-    ) -> AbstractAsyncContextManager[Instance]:
-        return self._running(paths, staging, wake)
-
     @asynccontextmanager
-    async def _running(
-        self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]
-    ) -> AsyncGenerator[Instance]:
+    async def start(self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]) -> AsyncGenerator[Instance]:
         bare = Bare(self.defect, self._route, paths, staging, self._artefact)
         async with anyio.create_task_group() as tasks:
             await tasks.start(bare.run, wake)

@@ -18,8 +18,6 @@ from typing import Any, Final
 import anyio
 import attrs
 from tests.integration.daemon.test_told import Cluster
-from tests.integration.daemon.test_told import kubeconfig as kubeconfig_of
-from tests.integration.dra.test_publisher import kubeconfig
 from tests.integration.testkit.bare_plugin import BarePlugin
 from tests.unit.cluster.http_server import served
 
@@ -27,6 +25,7 @@ from kdp.kubelet import KubeletPaths
 from kdp.kubelet.channel import open_channel
 from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.objects import allocation, claim, node, result
 from kdp_testkit.dra.server import SimulatedApiServer
@@ -292,7 +291,7 @@ async def telling(folder: Path, kubelet: SimulatedKubelet) -> AsyncIterator[tupl
         cluster = Cluster(server)
         options = [
             *(*options_of("told", folder, kubelet), "--events=on", "--on-unhealthy=evict", "--evict-after=1"),
-            *("--node-name=node0", f"--kubeconfig={kubeconfig_of(folder, server.url)}"),
+            *("--node-name=node0", f"--kubeconfig={write_kubeconfig(folder, server.url)}"),
         ]
         async with running(folder, *options) as plugin:
             yield plugin, cluster
@@ -328,7 +327,7 @@ async def driving(folder: Path) -> AsyncIterator[Driver]:
         await server.ask("POST", "/api/v1/nodes", node())
         options = [
             *("--mode=dra", "--node-name=node0", f"--kubelet-root={kubelet.root}", f"--cdi-dir={folder}/cdi"),
-            f"--kubeconfig={kubeconfig(folder, server.url)}",
+            f"--kubeconfig={write_kubeconfig(folder, server.url)}",
         ]
         async with running(folder, *options) as plugin:
             yield Driver(plugin, server, kubelet)

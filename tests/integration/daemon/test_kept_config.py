@@ -22,11 +22,12 @@ from anyio import to_thread
 from kdp.kubelet import KubeletPaths
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.dra import objects
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.patience import PATIENCE
 
-from ..dra.test_publisher import SLICES, kubeconfig
+from ..dra.test_publisher import SLICES
 from .test_labels import until
 from .test_process import RESOURCE, Start, program
 
@@ -175,9 +176,8 @@ async def test_an_edit_that_only_serving_refuses_leaves_a_drivers_devices_publis
     root = tmp_path_factory.mktemp("d")  # short: a socket's whole path has 107 bytes
     async with SimulatedApiServer() as server, SimulatedDraKubelet(server.ask, root) as dra_kubelet:
         await server.ask("POST", "/api/v1/nodes", objects.node())
-        given = (
-            f"mode: dra\nnode-name: node0\nkubeconfig: {kubeconfig(tmp_path, server.url)}\ncdi-dir: {tmp_path}/cdi\n"
-        )
+        kubeconfig = write_kubeconfig(tmp_path, server.url)
+        given = f"mode: dra\nnode-name: node0\nkubeconfig: {kubeconfig}\ncdi-dir: {tmp_path}/cdi\n"
         write(config, given + GOOD)
         arguments = (program(), "W", "--config", str(config), "--http", "127.0.0.1:0")
         paths = KubeletPaths.simulated(dra_kubelet.root)

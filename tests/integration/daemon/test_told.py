@@ -18,6 +18,7 @@ from tests.unit.cluster.http_server import Answer, Asked, HttpServer, served
 
 from kdp.cli.asking import ask
 from kdp.testing import Pod, SimulatedKubelet
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]
@@ -138,18 +139,8 @@ def environment(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
     return {
         "KDP_EVENTS": "on",
         "KDP_NODE_NAME": "node0",
-        "KDP_KUBECONFIG": str(kubeconfig(tmp_path, cluster.server.url)),
+        "KDP_KUBECONFIG": str(write_kubeconfig(tmp_path, cluster.server.url)),
     }
-
-
-def kubeconfig(tmp_path: Path, url: str) -> Path:
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c"}}],
-        "current-context": "x",
-    }
-    (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    return tmp_path / "kubeconfig"
 
 
 async def holder(kubelet: SimulatedKubelet, cluster: Cluster, name: str) -> str:

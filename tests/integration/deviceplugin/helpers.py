@@ -87,6 +87,19 @@ class Block:
             self._write_end = -1
 
 
+class Stuck(Widgets):
+    """Widgets whose allocate does not return while it is blocked."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__("w0")
+        self._block = block
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        self._block()
+        return kdp.ContainerEdits()
+
+
 async def until(condition: Callable[[], object], *, story: Callable[[], str] = str) -> None:
     """Wait until something holds that no event of the kubelet tells of."""
     deadline = time.monotonic() + PATIENCE

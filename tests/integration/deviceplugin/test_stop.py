@@ -14,7 +14,7 @@ import kdp
 from kdp.supervision.service import STOP_BUDGET
 from kdp.testing import CallError, SimulatedKubelet, events
 
-from .helpers import RESOURCE, Block, Figure, Widgets, connected, lists, own_sockets, running, until
+from .helpers import RESOURCE, Block, Figure, Stuck, Widgets, connected, lists, own_sockets, running, until
 
 
 async def test_the_end_says_nothing_and_leaves_nothing(kubelet: SimulatedKubelet, figure: Figure) -> None:
@@ -43,13 +43,6 @@ async def test_a_call_that_hangs_is_told_that_the_plugin_stops(
     kubelet: SimulatedKubelet, block: Callable[[], Block], figure: Figure
 ) -> None:
     stuck = block()
-
-    class Stuck(Widgets):
-        @override
-        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-            stuck()
-            return kdp.ContainerEdits()
-
     failures: list[CallError] = []
     async with anyio.create_task_group() as tasks:
 
@@ -58,7 +51,7 @@ async def test_a_call_that_hangs_is_told_that_the_plugin_stops(
                 await kubelet.plugin(RESOURCE).allocate(["w0"])
             failures.append(failure.value)
 
-        async with connected(kubelet, Stuck("w0")):
+        async with connected(kubelet, Stuck(stuck)):
             tasks.start_soon(allocate)
             await until(lambda: stuck.is_entered)
             started = time.monotonic()

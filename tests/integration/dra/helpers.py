@@ -25,11 +25,10 @@ from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.drahealth.v1 import api_pb2 as health
 from kdp.proto.pluginregistration.v1 import api_pb2 as watcher
 from kdp_testkit.dra import objects
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.patience import PATIENCE
-
-from .test_publisher import kubeconfig
 
 __all__ = ["DRIVER", "Driver", "Publisher", "Served", "heard", "running", "serving"]
 
@@ -210,7 +209,7 @@ async def serving(
             mode="dra",
             node_name="node0",
             kubelet_root=kubelet.root,
-            kubeconfig=kubeconfig(folder, server.url),
+            kubeconfig=write_kubeconfig(folder, server.url),
             state_dir=folder / "state",
             cdi_dir=folder / "cdi",
             **options,

@@ -15,13 +15,13 @@ from tests.unit.dra.claims.claims_world import Widgets
 
 from kdp.daemon.serving import serve
 from kdp.kubelet import KubeletPaths
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.objects import node
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.patience import PATIENCE
 
 from .helpers import DRIVER
-from .test_publisher import kubeconfig
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
                     mode="dra",
                     node_name="node0",
                     kubelet_root=kubelet.root,
-                    kubeconfig=kubeconfig(folder, server.url),
+                    kubeconfig=write_kubeconfig(folder, server.url),
                     state_dir=folder / "state",
                     cdi_dir=folder / "cdi",
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,13 @@ from kdp.cluster.client import KubeApi
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.publisher import Publisher
 from kdp.dra.publishing.slices import Pool
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.objects import node
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.patience import PATIENCE
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 PART = kdp.Device(id="part", consumes={"card": {"memory": 1}})
-
-
-def kubeconfig(folder: Path, url: str) -> Path:
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c"}}],
-        "current-context": "x",
-    }
-    (folder / "kubeconfig").write_text(json.dumps(config))
-    return folder / "kubeconfig"
 
 
 async def until(server: SimulatedApiServer, devices: list[str]) -> list[Any]:
@@ -50,7 +40,7 @@ async def until_current(publisher: Publisher) -> PublisherStatus:
 
 
 async def test_published_wiped_and_removed(tmp_path: Path) -> None:
-    async with SimulatedApiServer() as server, KubeApi(kubeconfig(tmp_path, server.url)) as api:
+    async with SimulatedApiServer() as server, KubeApi(write_kubeconfig(tmp_path, server.url)) as api:
         await server.ask("POST", "/api/v1/nodes", node("node0"))
         publisher = Publisher(api, Pool.of_node("gpu.example.com", "node0"), owner="node0")
         publisher.publish([kdp.Device(id="a"), kdp.Device(id="b")])
@@ -70,7 +60,10 @@ async def test_published_wiped_and_removed(tmp_path: Path) -> None:
 
 async def test_a_partition_is_withheld_where_nobody_counts(tmp_path: Path) -> None:
     gates = {"DRAPartitionableDevices": False}
-    async with SimulatedApiServer("k137", gates=gates) as server, KubeApi(kubeconfig(tmp_path, server.url)) as api:
+    async with (
+        SimulatedApiServer("k137", gates=gates) as server,
+        KubeApi(write_kubeconfig(tmp_path, server.url)) as api,
+    ):
         publisher = Publisher(api, Pool(driver="gpu.example.com", name="fabric", nodes={"allNodes": True}))
         publisher.publish([kdp.Device(id="a"), PART], counters={"card": {"memory": 4}})
         async with anyio.create_task_group() as tasks:

@@ -25,6 +25,7 @@ from kdp.dra.options import DriverOptions
 from kdp.kubelet import KubeletPaths
 from kdp.testing import events as common
 from kdp_testkit.dra import events, objects
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraContainer, DraPod, PodStartError
 from kdp_testkit.dra.server import SimulatedApiServer
@@ -47,7 +48,7 @@ class Node:
         self.kubelet = kubelet
         self.server = server
         self.cdi = folder / "cdi"
-        self.kubeconfig = folder / "config"
+        self.kubeconfig = folder / "kubeconfig"
         self.paths = KubeletPaths.simulated(kubelet.root)
 
     async def slices(self) -> list[dict[str, Any]]:
@@ -93,15 +94,7 @@ async def node_of(folder: Path, profile: str) -> AsyncGenerator[Node]:
             SimulatedDraKubelet(server.ask, folder / "k", profile=profile, tells_health=True, timings=QUICK, seed=1)
         )
         node = Node(folder, kubelet, server)
-        config: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        node.kubeconfig.write_text(json.dumps(config))
+        write_kubeconfig(folder, server.url)
         yield node
 
 

@@ -17,12 +17,11 @@ from kdp.cluster.client import KubeApi
 from kdp.dra.claims.checkpoint import Answer
 from kdp.dra.claims.status import ClaimStatusWriter
 from kdp.model.claims import Claim
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.objects import allocation, claim, result
 from kdp_testkit.dra.rules import Account
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.patience import PATIENCE
-
-from .test_publisher import kubeconfig
 
 DRIVER = "widget.example.com"
 OTHER = "other.example.com"
@@ -33,7 +32,7 @@ W0 = Answer(request="r0", pool="node0", name="w0")
 @asynccontextmanager
 async def allocated(profile: str, folder: Path) -> AsyncGenerator[tuple[SimulatedApiServer, KubeApi, Claim]]:
     """Have a claim with a device of ours and one of another driver, which has told of it."""
-    async with SimulatedApiServer(profile) as server, KubeApi(kubeconfig(folder, server.url)) as api:
+    async with SimulatedApiServer(profile) as server, KubeApi(write_kubeconfig(folder, server.url)) as api:
         item = await server.ask("POST", URL, claim("c", requests=["r0", "r1"]))
         item["status"] = {"allocation": allocation([result(DRIVER, "w0"), result(OTHER, "x", request="r1")])}
         item["status"]["devices"] = [{"driver": OTHER, "pool": "node0", "device": "x", "conditions": []}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 import pytest
@@ -12,9 +12,12 @@ from tests.faults import FaultyKubelet
 
 from kdp.deviceplugin.manager import PluginManager
 
-from ..deviceplugin.helpers import RESOURCE, Block, until
+from ..deviceplugin.conftest import block
+from ..deviceplugin.helpers import RESOURCE, until
 from . import catalogue
 from .catalogue import Fault, Row
+
+__all__ = ["block"]
 
 
 class Saw(Protocol):
@@ -62,20 +65,6 @@ def said(caplog: pytest.LogCaptureFixture) -> Said:
         return line
 
     return wait
-
-
-@pytest.fixture
-def block() -> Iterator[Callable[[], Block]]:
-    """Make blocking calls; all of them return at the end."""
-    made: list[Block] = []
-
-    def make() -> Block:
-        made.append(Block())
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.release()
 
 
 def state_of(manager: PluginManager, resource: str = RESOURCE) -> str:

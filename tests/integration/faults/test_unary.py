@@ -15,6 +15,7 @@ from ..deviceplugin.helpers import (
     RESOURCE,
     Block,
     Figure,
+    Stuck,
     Widgets,
     connected,
     registered_times,
@@ -165,16 +166,9 @@ async def test_a_method_that_does_not_exist_is_unimplemented(k: FaultyKubelet) -
 async def test_restarted_in_the_middle_of_a_call(k: FaultyKubelet, block: Callable[[], Block]) -> None:
     """Fault 56, with a hook that can be cancelled and one that cannot."""
     stuck = block()
-
-    class Stuck(Widgets):
-        @override
-        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-            stuck()
-            return kdp.ContainerEdits()
-
     gentle = Named("w0")
     gentle.wait = 600.0
-    for backend in (gentle, Stuck("w0")):
+    for backend in (gentle, Stuck(stuck)):
         before = len(registers(k))
         async with connected(k, backend):
             answer = await k.faults.restart_during_allocate(RESOURCE, ["w0"])

@@ -20,6 +20,7 @@ from kdp import __version__
 from kdp.cli import doctor
 from kdp.cli.app import kdp
 from kdp.doctor.answers import Answer, Question, failed, not_known, ok, warning
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 
 WIDGETS = """
 import kdp
@@ -213,14 +214,7 @@ def test_what_is_about_this_machine_is_refused_beside_a_node_name(more: list[str
 
 
 def test_a_node_seen_from_outside_has_the_same_form_of_answers(tmp_path: Path) -> None:
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {"token": "known"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    file = tmp_path / "kubeconfig"
-    file.write_text(json.dumps(config))
+    file = write_kubeconfig(tmp_path, "http://127.0.0.1:1")
     command = ["doctor", "--node-name", "node-0", "--kubeconfig", str(file), "--format", "json"]
     result = CliRunner().invoke(kdp, command)
     found = {each["id"]: each for each in json.loads(result.stdout)["questions"]}

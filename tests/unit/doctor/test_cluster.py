@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,23 +12,12 @@ from tests.unit.cluster.http_server import Answer, HttpServer, served
 
 from kdp.doctor import cluster
 from kdp.doctor.cluster import ClusterFacts, ask
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 
-def kubeconfig(folder: Path, url: str) -> Path:
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {"token": "known"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    file = folder / "kubeconfig"
-    file.write_text(json.dumps(config))
-    return file
-
-
 async def asked(server: HttpServer, folder: Path) -> ClusterFacts:
-    return await to_thread.run_sync(partial(ask, kubeconfig(folder, server.url)))
+    return await to_thread.run_sync(partial(ask, write_kubeconfig(folder, server.url)))
 
 
 async def test_classes_and_claims_are_two_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 
 import anyio
@@ -29,17 +30,16 @@ def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_one_device_that_changes_all_the_time_has_few_lines_and_its_last_state(
-    lines: pytest.LogCaptureFixture,
+    lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(change_log, "PERIOD", 3600.0)  # however slow the machine is, it is one
     told = ChangeLog("example.com/w")
     shown = [told.changed(change(sick("w0", n))) for n in range(10_000)]
     assert shown[:2] == [("w0",), ("w0",)]
     assert not shown[-1]
     assert len(lines.messages) == MOST_LINES
     assert lines.messages[0] == "example.com/w: device w0 is now Unhealthy (fault 0)"
-    with anyio.fail_after(PATIENCE):
-        while len(lines.messages) == MOST_LINES:  # noqa: ASYNC110 - a log has no event
-            await anyio.sleep(0.01)
+    told.end()
     assert lines.messages[MOST_LINES:] == [
         f"example.com/w: {10_000 - MOST_LINES} changes were not shown; this is how they ended",
         "example.com/w: device w0 is now Unhealthy (fault 9999)",
@@ -47,6 +47,17 @@ async def test_one_device_that_changes_all_the_time_has_few_lines_and_its_last_s
     told.changed(change(Device(id="w0")))
     assert lines.messages[-1] == "example.com/w: device w0 is now Healthy"
     told.end()
+
+
+async def test_a_period_ends_without_another_change(lines: pytest.LogCaptureFixture) -> None:
+    told = ChangeLog("example.com/w")
+    changes = itertools.count()
+    while told.changed(change(sick("w0", number := next(changes)))):
+        pass
+    with anyio.fail_after(PATIENCE):
+        while "changes were not shown" not in lines.messages[-2]:  # noqa: ASYNC110 - a log has no event
+            await anyio.sleep(0.01)
+    assert lines.messages[-1] == f"example.com/w: device w0 is now Unhealthy (fault {number})"
 
 
 async def test_many_devices_have_a_bound_together(

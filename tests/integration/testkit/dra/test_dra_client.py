@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 
 import pytest
@@ -12,27 +11,14 @@ from tests.slice_cases import good
 from kdp.cluster.api import ApiError
 from kdp.cluster.client import KubeApi
 from kdp_testkit.dra import objects
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.server import SimulatedApiServer
 
 NODES = "/api/v1/nodes"
 
 
-def kubeconfig(folder: Path, server: SimulatedApiServer) -> Path:
-    path = folder / "config"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path.write_text(json.dumps(config))
-    return path
-
-
 async def test_the_client_reads_writes_and_watches(tmp_path: Path) -> None:
-    async with SimulatedApiServer() as server, KubeApi(kubeconfig(tmp_path, server)) as api:
+    async with SimulatedApiServer() as server, KubeApi(write_kubeconfig(tmp_path, server.url)) as api:
         await server.ask("POST", NODES, objects.node())
         assert await api.version() == "v1.37.1"
         assert (await api.node("node0"))["metadata"]["uid"]

@@ -15,9 +15,9 @@ from kdp.doctor.outside import gathering
 from kdp.doctor.outside.catalogue import QUESTIONS
 from kdp.doctor.outside.facts import Facts
 from kdp.doctor.outside.gathering import gather
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
 
 from ..samples import told
-from ..test_cluster import kubeconfig
 from .samples import NODE, lease, node, plugin
 
 ENDED = {"reason": "Error", "exitCode": 78, "finishedAt": "2026-01-01T00:00:00Z"}
@@ -43,7 +43,7 @@ def reply(asked: Asked) -> Answer:
 
 
 async def gathered(server: HttpServer, folder: Path) -> Facts:
-    return await gather(KubeApi(kubeconfig(folder, server.url)), NODE)
+    return await gather(KubeApi(write_kubeconfig(folder, server.url)), NODE)
 
 
 async def test_all_that_is_asked_is_reading_and_is_about_the_node(tmp_path: Path) -> None:

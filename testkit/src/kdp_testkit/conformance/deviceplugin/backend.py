@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -282,15 +282,8 @@ class BackendSubject(Subject):
         self._resource = self._levers.resource = resource
 
     @override
-    def start(
-        self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]
-    ) -> AbstractAsyncContextManager[Instance]:
-        return self._running(paths, staging, wake)
-
     @asynccontextmanager
-    async def _running(
-        self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]
-    ) -> AsyncGenerator[Instance]:
+    async def start(self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]) -> AsyncGenerator[Instance]:
         backend = self._make()
         control = _Control(staging=staging, resource=self._resource or backend.resource or "")
         _stage(backend, control)
