@@ -192,12 +192,14 @@ async def test_it_can_be_read_aloud(browser: Browser, tmp_path: Path) -> None:
 async def test_it_can_be_used_with_a_keyboard(browser: Browser, tmp_path: Path) -> None:
     async with scene(tmp_path, GPUS, KDP_HEALTH_POLICY="flaps=none") as at:
         await at.kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 8})
-        for i in range(24):  # more events than are shown at once
+        for i in range(9):  # and eight pods: more events than are shown at once
             fault = tmp_path / f"ill-{i % 8}"
             fault.write_text(f"fault {i}")
             await at.kubelet.until(allocatable={RESOURCE: 7})
             fault.unlink()
             await at.kubelet.until(allocatable={RESOURCE: 8})
+        for _ in range(8):
+            await at.kubelet.admit(Pod.asking({RESOURCE: 1}))
         tab = await browser.open(at.url)
         await refreshed(tab)
         await tab.press("Tab")
