@@ -8,8 +8,7 @@ The rules that keep it honest (contract section 4.4):
 
 * A file proves nothing: ``kubelet.sock`` stays behind dead. Only a connect(2) that succeeds does.
 * The inode number is no identity, it is reused: device, inode and change time together are.
-* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, without a
-  pause at first, as those of asyncio's clock are whole milliseconds.
+* Between bind and listen a connect is refused for a moment: after each event it is tried again each millisecond.
 * Names that are not sockets of the kubelet or of kdp are ignored: the kubelet writes its checkpoint into this directory
   after every message.
 """
@@ -45,13 +44,10 @@ FLOOR = 30.0
 
 FLOOR_WITHOUT_INOTIFY = 1.0
 
-SPIN_SECONDS = 0.005
-"""How long a refused connect is repeated without a pause after an event; the loop's other tasks run between."""
-
 BURST_SECONDS = 1.0
-"""How long it is then repeated every `BURST_STEP`."""
+"""How long a refused connect is repeated every `BURST_STEP` after an event."""
 
-BURST_STEP = 0.01
+BURST_STEP = 0.001
 
 ABSENT_STEP = 0.1
 """Seconds between two looks in the burst after an event, if it has left no file."""
@@ -129,7 +125,7 @@ class KubeletWatch:
         self._wake = anyio.Event()
         self._directory_id: tuple[int, int] | None = None
         self._own_socket_changed = False
-        self._spin_until = self._quick_until = 0.0
+        self._quick_until = 0.0
         self._step = BURST_STEP
 
     def look(self) -> None:
@@ -170,8 +166,7 @@ class KubeletWatch:
                 self._wake.set()
 
     def _quick(self) -> None:
-        now = time.monotonic()
-        self._spin_until, self._quick_until = now + SPIN_SECONDS, now + BURST_SECONDS
+        self._quick_until = time.monotonic() + BURST_SECONDS
         self._step = BURST_STEP
 
     def _pause(self, floor: float) -> float:
@@ -181,8 +176,6 @@ class KubeletWatch:
         if self.view.value.state is KubeletState.ABSENT:
             # The directory may go right after its last file; where a mount pins it the kernel does not tell.
             return ABSENT_STEP if time.monotonic() < self._quick_until else floor
-        if time.monotonic() < self._spin_until:
-            return 0.0
         if time.monotonic() >= self._quick_until:
             self._step = min(self._step * 1.5, SLOWEST_STEP) * _RNG.uniform(0.8, 1.0)
         return min(self._step, floor)
