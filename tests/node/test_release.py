@@ -58,6 +58,15 @@ class Kept(Widgets):
         self.returned.append((devices.ids, dict(devices.state)))
 
 
+async def given_back(devmgr: DeviceManager, backend: Kept) -> None:
+    """Have a pod come and go, and wait for all that is released of it."""
+    admitted = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+    await anyio.sleep(0.8)
+    await devmgr.delete(admitted.pod)
+    await eventually(lambda: backend.returned)
+    await anyio.sleep(0.8)
+
+
 async def test_a_pods_end_is_told_once(devmgr: DeviceManager) -> None:
     backend = Kept("w0", "w1")
     async with running(devmgr.paths, backend, pace=QUICK):
@@ -88,11 +97,7 @@ async def test_a_device_with_two_numa_nodes_counts_once(devmgr: DeviceManager) -
     backend.devices = {"w0": kdp.Device(id="w0", numa_nodes=[0, 1])}
     async with running(devmgr.paths, backend, pace=QUICK):
         await devmgr.until(allocatable={RESOURCE: 1})
-        admitted = await devmgr.admit(Pod.asking({RESOURCE: 1}))
-        await anyio.sleep(0.8)
-        await devmgr.delete(admitted.pod)
-        await eventually(lambda: backend.returned)
-        await anyio.sleep(0.8)
+        await given_back(devmgr, backend)
         assert backend.returned == [(("w0",), {"number": 1})]
 
 
@@ -179,11 +184,7 @@ async def test_a_release_that_raises_is_repeated(devmgr: DeviceManager) -> None:
     backend = Stubborn("w0")
     async with running(devmgr.paths, backend, pace=attrs.evolve(QUICK, retry=0.2)):
         await devmgr.until(allocatable={RESOURCE: 1})
-        admitted = await devmgr.admit(Pod.asking({RESOURCE: 1}))
-        await anyio.sleep(0.8)
-        await devmgr.delete(admitted.pod)
-        await eventually(lambda: backend.returned)
-        await anyio.sleep(0.8)
+        await given_back(devmgr, backend)
         assert (backend.failures, backend.returned) == (2, [(("w0",), {"number": 1})])
 
 

@@ -39,6 +39,12 @@ def widget(device_id: str, **more: Any) -> kdp.Device:
     return kdp.Device(id=device_id, edits=kdp.ContainerEdits(**edits))
 
 
+def linked(folder: Path) -> Path:
+    node = folder / "node"
+    node.symlink_to("/dev/null")
+    return node
+
+
 class Joined(Widgets):
     joined_env = {"ALL": ","}  # noqa: RUF012 - as a vendor writes it
 
@@ -168,8 +174,7 @@ async def test_a_harmed_file_is_repaired_at_allocate(kubelet: SimulatedKubelet, 
 async def test_a_node_of_another_owner_is_described_anew_at_allocate(
     kubelet: SimulatedKubelet, options: Options, tmp_path: Path
 ) -> None:
-    node = tmp_path / "node"
-    node.symlink_to("/dev/null")
+    node = linked(tmp_path)
     device = widget("w-0", device_nodes=[kdp.DeviceNode(host_path=node, container_path="/dev/w")])
     directory = options().directory
     async with connected(kubelet, Widgets(device), cdi=options()):
@@ -227,8 +232,7 @@ async def test_a_cdi_directory_that_cannot_be_written_is_no_black_hole_for_pods(
 async def test_a_cdi_file_that_allocate_cannot_write_takes_the_offer_back(
     kubelet: SimulatedKubelet, options: Options, tmp_path: Path
 ) -> None:
-    node = tmp_path / "node"
-    node.symlink_to("/dev/null")
+    node = linked(tmp_path)
     device = widget("w-0", device_nodes=[kdp.DeviceNode(host_path=node, container_path="/dev/w")])
     directory = options().directory
     async with connected(kubelet, Widgets(device), cdi=options(only=True)) as manager:

@@ -18,7 +18,7 @@ from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.deviceplugin.tracking.store import AllocationStore, Saved
 from kdp.errors import ConfigurationError
 from kdp.supervision.supervisor import Deadlines
-from kdp.testing import AdmissionError, Container, ContainerStartError, Pod, SimulatedKubelet
+from kdp.testing import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, SimulatedKubelet
 
 from .helpers import RESOURCE, Widgets, connected, running, until
 from .test_release import QUICK, lists
@@ -52,12 +52,18 @@ class Memory(Widgets):
         self.scrubbed.append(devices.ids)
 
 
+async def with_a_secret(kubelet: SimulatedKubelet, backend: Memory) -> AdmittedPod:
+    """Admit a pod that leaves something in the memory of its device."""
+    admitted = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+    backend.memory["w0"] = "the secret"
+    return admitted
+
+
 async def test_a_second_pod_read_the_first_ones_secret(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     """The kubelet gives a device away at once, and `released` came half a minute later."""
     backend = Memory("w0")
     async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
-        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        backend.memory["w0"] = "the secret"
+        first = await with_a_secret(kubelet, backend)
         await kubelet.delete(first.pod)
         await kubelet.admit(Pod.asking({RESOURCE: 1}))
         assert backend.memory == {}
@@ -98,8 +104,7 @@ async def test_a_start_waits_for_a_scrub_and_fails_with_a_sentence_if_it_takes_t
     backend = Memory("w0")
     deadlines = Deadlines(prepare_container=0.5)
     async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path, deadlines=deadlines):
-        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        backend.memory["w0"] = "the secret"
+        first = await with_a_secret(kubelet, backend)
         backend.may_scrub.clear()
         await kubelet.delete(first.pod)
         second = await kubelet.admit(Pod.asking({RESOURCE: 1}), start=False)
@@ -235,8 +240,7 @@ async def test_without_the_pod_resources_api_a_device_is_scrubbed_all_the_same(
     backend = Memory("w0")
     kubelet.faults.pod_resources_absent()
     async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
-        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        backend.memory["w0"] = "the secret"
+        first = await with_a_secret(kubelet, backend)
         await kubelet.delete(first.pod)
         await kubelet.admit(Pod.asking({RESOURCE: 1}))
         assert backend.memory == {}
@@ -275,8 +279,7 @@ async def test_a_pod_with_another_replica_read_the_secret_of_one_that_had_ended(
     backend = Memory("w0")
     shared = share(backend, Sharing(replicas=2))
     async with connected(kubelet, shared, pace=QUICK, state_dir=tmp_path):
-        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        backend.memory["w0"] = "the secret"
+        first = await with_a_secret(kubelet, backend)
         await lists(kubelet)
         second = await kubelet.admit(Pod.asking({RESOURCE: 1}), start=False)
         assert second.devices(RESOURCE) != first.devices(RESOURCE)

@@ -192,6 +192,18 @@ class Served:
             await call(request.SerializeToString(), timeout=PATIENCE)
 
 
+def driver_options(folder: Path, server: SimulatedApiServer, kubelet: SimulatedDraKubelet) -> dict[str, Any]:
+    """Return options of `kdp.serve` for a DRA driver in a folder."""
+    return {
+        "mode": "dra",
+        "node_name": "node0",
+        "kubelet_root": kubelet.root,
+        "kubeconfig": write_kubeconfig(folder, server.url),
+        "state_dir": folder / "state",
+        "cdi_dir": folder / "cdi",
+    }
+
+
 @asynccontextmanager
 async def serving(
     folder: Path, backend: kdp.DeviceBackend, *, node: dict[str, Any] | None = None, **options: Any
@@ -206,12 +218,7 @@ async def serving(
         run = functools.partial(
             serve,
             backend,
-            mode="dra",
-            node_name="node0",
-            kubelet_root=kubelet.root,
-            kubeconfig=write_kubeconfig(folder, server.url),
-            state_dir=folder / "state",
-            cdi_dir=folder / "cdi",
+            **driver_options(folder, server, kubelet),
             **options,
         )
         tasks.start_soon(run)

@@ -15,13 +15,12 @@ from tests.unit.dra.claims.claims_world import Widgets
 
 from kdp.daemon.serving import serve
 from kdp.kubelet import KubeletPaths
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.objects import node
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.patience import PATIENCE
 
-from .helpers import DRIVER
+from .helpers import DRIVER, driver_options
 
 pytestmark = pytest.mark.anyio
 
@@ -38,17 +37,7 @@ async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
     async with SimulatedApiServer() as server, SimulatedDraKubelet(server.ask, folder) as kubelet:
         await server.ask("POST", "/api/v1/nodes", node())
         for begun_for in (*range(0, 20, 2), 80, 320):
-            service = asyncio.create_task(
-                serve(
-                    Widgets("w0"),
-                    mode="dra",
-                    node_name="node0",
-                    kubelet_root=kubelet.root,
-                    kubeconfig=write_kubeconfig(folder, server.url),
-                    state_dir=folder / "state",
-                    cdi_dir=folder / "cdi",
-                )
-            )
+            service = asyncio.create_task(serve(Widgets("w0"), **driver_options(folder, server, kubelet)))
             for count in (begun_for, again_after):
                 if count is not None:
                     for _ in range(count):

@@ -256,8 +256,8 @@ class Cluster(Machine):
 
     # -- the kubelet ---------------------------------------------------------------------------------------------------
 
+    @override
     async def start(self) -> None:
-        """Start the kubelet; returns when kubelet.sock is listened at."""
         config = self.work / "kubelet.yaml"
         config.write_text(f"""{KUBELET}
 containerRuntimeEndpoint: unix://{self.runtime_socket}
@@ -278,15 +278,6 @@ featureGates: {json.dumps(self._gates)}
             *self._flags.get("kubelet", ()),
         )
         await self.until(lambda: is_listening(self.paths.kubelet_socket), "the kubelet listens")
-
-    async def crash(self) -> None:
-        """Kill the kubelet by SIGKILL; containerd and the containers run on."""
-        await self.kill("kubelet")
-
-    async def restart(self) -> None:
-        """Kill the kubelet and start it again."""
-        await self.crash()
-        await self.start()
 
     # -- the API -------------------------------------------------------------------------------------------------------
 

@@ -60,8 +60,8 @@ class Kubelet(Machine):
 
     # -- the kubelet ---------------------------------------------------------------------------------------------------
 
+    @override
     async def start(self) -> None:
-        """Start the kubelet; returns when kubelet.sock is listened at."""
         self._port = self._port or _free_port()
         config = self.work / "kubelet.yaml"
         config.write_text(f"""{KUBELET}
@@ -78,15 +78,6 @@ cgroupRoot: /{self.work.name}
         options = ("--config", config, f"--root-dir={self._root}", "--hostname-override=node0", "--v=2")
         await self.spawn("kubelet", self._kubelet, *options)
         await self.until(lambda: is_listening(self.paths.kubelet_socket), "the kubelet listens")
-
-    async def crash(self) -> None:
-        """Kill the kubelet by SIGKILL; containerd and the containers run on."""
-        await self.kill("kubelet")
-
-    async def restart(self) -> None:
-        """Kill the kubelet and start it again."""
-        await self.crash()
-        await self.start()
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 

@@ -273,6 +273,19 @@ class Machine(AsyncContextManagerMixin):
         """Where containerd listens."""
         return self.work / "run/containerd.sock"
 
+    async def start(self) -> None:
+        """Start the kubelet; returns when kubelet.sock is listened at."""
+        raise NotImplementedError
+
+    async def crash(self) -> None:
+        """Kill the kubelet by SIGKILL; containerd and the containers run on."""
+        await self.kill("kubelet")
+
+    async def restart(self) -> None:
+        """Kill the kubelet and start it again."""
+        await self.crash()
+        await self.start()
+
     async def start_containerd(self) -> None:
         """Start containerd and give it the images that every node has."""
         config = self.work / "containerd.toml"
