@@ -99,9 +99,6 @@ async def api_observations(ask: Ask) -> dict[str, Any]:
         fixed[path[0]][path[1]] = value
         await look(f"change {path[1]}", "PUT", f"{SLICES}/d1", fixed)
     await look("change none", "PUT", f"{SLICES}/none", _named("none"))
-    bad = _named("bad")
-    bad["spec"]["pool"]["resourceSliceCount"] = 0
-    await look("create badly", "POST", SLICES, bad)
     node = now["spec"]["nodeName"]
     for selector in (
         f"spec.nodeName={node}",
