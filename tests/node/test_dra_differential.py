@@ -246,9 +246,9 @@ async def test_the_api_servers_answer_the_same(real_api: dict[str, Any], monkeyp
         assert "change what has changed" in differences(real_api, await simulated_api_observations())
     replace = Store.replace
 
-    def always_writes(self: Store, kind: Kind, namespace: str, name: str, item: dict[str, Any]) -> dict[str, Any]:
+    def always_writes(self: Store, kind: Kind, namespace: str, name: str, item: Any, **more: Any) -> dict[str, Any]:
         item.setdefault("metadata", {}).setdefault("annotations", {})["touched"] = "yes"
-        return replace(self, kind, namespace, name, item)
+        return replace(self, kind, namespace, name, item, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "replace", always_writes)

@@ -39,6 +39,9 @@ FAILURES_BEFORE_WARNING = 3
 FIRST_PAUSE = 1.0
 """Seconds after a failed round, at most; doubled after each further one, up to `LONGEST_PAUSE`."""
 
+LOAD_AGAIN = 1.0
+"""Seconds until the client of the pods API is loaded again."""
+
 LONGEST_PAUSE = 30.0
 """Seconds between two rounds while they fail."""
 
@@ -119,8 +122,11 @@ class PodResourcesPoller:
                 while not is_wanted():
                     await news.after(news.version)
                 if self._pods is None:
-                    from ...kubelet.podsapi import PodsWatch
-
+                    try:
+                        from ...kubelet.podsapi import PodsWatch
+                    except (OSError, ImportError):  # to load it takes a descriptor
+                        await anyio.sleep(LOAD_AGAIN)
+                        continue
                     self._pods = PodsWatch(self._paths.pods_api_socket)
                     tasks.start_soon(self._follow_pods, self._pods)
                 await self._pods.run(is_wanted)
@@ -155,8 +161,12 @@ class PodResourcesPoller:
             wants_settled_list: Whether List is needed once for each kubelet, and again when it must know all its pods.
             wants_allocatable: Whether GetAllocatableResources is needed.
         """
-        made_at = self._client.made_at()
         self.pod_changed_at = None
+        try:
+            made_at = self._client.made_at()
+        except (OSError, ImportError) as error:  # to load it takes a descriptor
+            problem = f"it cannot be asked: {sentence(error)}"
+            return self._failed(problem, after=self._backoff.next(), is_worth_logging=True)
         if made_at is None:
             problem = f"there is no {self._client.socket}"
             return self._failed(problem, after=self._absence.next(), is_worth_logging=True)
