@@ -9,7 +9,7 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import anyio
@@ -34,7 +34,7 @@ from .plugin import DevicePlugin
 from .releasing import Releaser
 from .sockets import SocketNames
 from .status import ABSENT, ResourceStatus
-from .tracking.records import Owner
+from .tracking.kept_resource import AllocationOwner
 from .tracking.tracker import Tracker
 from .wire import check_renderable
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ..kubelet.podresources import Holder
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
-    from ..supervision.publisher import Discovery
     from .tracking.decisions import Decisions
     from .tracking.tracker import KubeletView
 
@@ -288,28 +287,30 @@ class PluginManager(Service):
     async def _follow(self, supervisor: Supervisor) -> None:
         """Hand each discovery to the resources; also when only tombstones expire."""
         while True:
-            await self._adopt(supervisor, supervisor.discovery.value)
             version = supervisor.discovery.version
-            self._apply(supervisor, supervisor.discovery.value)  # first, for it may have failed with this one before
+            groups = self._grouped(supervisor)
+            await self._adopt(supervisor, groups)
+            if supervisor.discovery.version != version:
+                continue  # a newer one came meanwhile
+            self._apply(supervisor, groups)  # first, for it may have failed with this one before
             mine = [p.inventory.next_expiry for name, p in self._plugins.items() if self._owners[name] is supervisor]
             expiry = min((expiry for expiry in mine if expiry is not None), default=float("inf"))
             with anyio.move_on_after(max(0.0, expiry - time.monotonic())):
                 await supervisor.discovery.after(version)
 
-    async def _adopt(self, supervisor: Supervisor, found: Discovery) -> None:
+    async def _adopt(self, supervisor: Supervisor, resources: Collection[str]) -> None:
         """Wait until it is known what an earlier process gave of resources that are new: they are not offered before.
 
         A device that is not what its pod was given is Unhealthy in the first list already.
         """
-        named = {device.resource or found.resource or "" for device in found.devices or () if device.exists}
-        new = [name for name in {*found.resources, *named} if name not in self._plugins]
-        for name in new:
-            self._attach(name, supervisor)
-            await self._tracker.records.adopted(name)
+        for name in resources:
+            if name not in self._plugins:
+                self._attach(name, supervisor)
+                await self._tracker.records.adopted(name)
 
     def _attach(self, resource: str, supervisor: Supervisor) -> None:
         backend, overridden = supervisor.backend, supervisor.hooks.overridden
-        owner = Owner(
+        owner = AllocationOwner(
             backend=backend,
             wants_release=overridden("released"),
             has_counters=overridden("counters"),
@@ -332,20 +333,26 @@ class PluginManager(Service):
                 found[device.id] = fault
         return found
 
-    def _apply(self, supervisor: Supervisor, found: Discovery) -> None:
-        # A discovery may come just after the stop: nobody would tell its plugins.
-        if found.devices is None or self._discovering.cancel_called:
-            return
+    def _grouped(self, supervisor: Supervisor) -> dict[str, dict[str, Device]]:
+        """Return the newest discovery's devices by resource and id."""
+        found = supervisor.discovery.value
         mine = [name for name, owner in self._owners.items() if owner is supervisor]
         groups: dict[str, dict[str, Device]] = {name: {} for name in (*mine, *found.resources)}
         static = found.resource or ""  # there is one if a device names none
-        for device in found.devices:  # ten thousand times for each change, so that no call is made where none is needed
+        # Ten thousand times for each change, so that no call is made where none is needed.
+        for device in found.devices or ():
             if device.exists:  # the kubelet has no word for a partition that is still to be made
                 name = device.resource or static
                 group = groups.get(name)
                 if group is None:
                     group = groups[name] = {}
                 group[device.id] = device
+        return groups
+
+    def _apply(self, supervisor: Supervisor, groups: Mapping[str, Mapping[str, Device]]) -> None:
+        # A discovery may come just after the stop: nobody would tell its plugins.
+        if supervisor.discovery.value.devices is None or self._discovering.cancel_called:
+            return
         for name, group in groups.items():
             for other, plugin in self._plugins.items():
                 if other != name and (moved := plugin.inventory.tombstones & group.keys()):
@@ -353,7 +360,7 @@ class PluginManager(Service):
             self._owners[name] = supervisor
             plugin = self._plugins.get(name) or self._start(name, supervisor)
             plugin.update(group.values())
-            if name not in found.resources and plugin.is_empty:
+            if name not in supervisor.discovery.value.resources and plugin.is_empty:
                 del self._plugins[name], self._owners[name]
                 with self._claims:
                     del self._claimed[name]
@@ -397,7 +404,7 @@ class PluginManager(Service):
         self._releaser.release(decisions.ended, self._tasks)
         for supervisor in {self._owners[name]: None for name in decisions.gone if name in self._owners}:
             # A resource whose last device has gone may have to go, too.
-            self._apply(supervisor, supervisor.discovery.value)
+            self._apply(supervisor, self._grouped(supervisor))
 
     def _check(self, backend: DeviceBackend, devices: Sequence[Device], static: Sequence[str]) -> None:
         """Refuse devices that this protocol cannot serve, or that another backend already has. In a hook's thread.
