@@ -32,7 +32,6 @@ with lazy_imports(globals()):
     from .errors import NotReady as NotReady
     from .model.backend import Allocation as Allocation
     from .model.backend import DeviceBackend as DeviceBackend
-    from .model.backend import Needs as Needs
     from .model.backend import PreferRequest as PreferRequest
     from .model.backend import Reporter as Reporter
     from .model.claims import BindingConditions as BindingConditions
@@ -51,6 +50,7 @@ with lazy_imports(globals()):
     from .model.labels import default_labels as default_labels
     from .model.labels import label_value as label_value
     from .model.measurements import Measurement as Measurement
+    from .model.needs import Needs as Needs
     from .model.quantities import Quantity as Quantity
 
 __version__ = "0.1.0"

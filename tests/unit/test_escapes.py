@@ -25,7 +25,8 @@ from kdp.cli.failures import Refusal, line_of
 from kdp.cluster import events
 from kdp.daemon.listener import Client
 from kdp.daemon.logs import JsonFormatter, TextFormatter
-from kdp.daemon.probes import Probes, Readiness
+from kdp.daemon.probes import Probes
+from kdp.daemon.readiness import Readiness
 from kdp.daemon.stderr_handler import StderrHandler
 from kdp.dra import wire
 from kdp.dra.claims.jobs import Outcome

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..daemon.setting import Given
     from ..manifests.deployment import Deployment
     from ..manifests.placement import Placement
-    from ..model.backend import Needs
+    from ..model.needs import Needs
     from .targets import Recipe
 
 _MONITORING = Path(manifests.__file__).parent / "monitoring"

@@ -20,7 +20,8 @@ from ..daemon.sources import from_environment, resolve
 from ..errors import ConfigurationError, InvalidValueError
 from ..hardware import Host
 from ..hardware.shared_host import agreed
-from ..model.backend import DeviceBackend, Needs
+from ..model.backend import DeviceBackend
+from ..model.needs import Needs
 from .config import ConfigFile
 from .config import read as read_config
 from .targets import Recipe, addressed, assign, is_file, load

@@ -20,7 +20,7 @@ import zlib
 from typing import TYPE_CHECKING, Final, final
 
 from ..daemon import parsers
-from ..daemon.serving import Rejection
+from ..daemon.readiness import Rejection
 from ..daemon.settings import DEFAULT_STATE_DIR, SETTINGS
 from ..errors import ConfigurationError, InvalidValueError, message_of
 from ..storage import files, reading

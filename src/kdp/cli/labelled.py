@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, final
 
 from ..daemon import parsers
-from ..daemon.serving import Rejection
+from ..daemon.readiness import Rejection
 from ..daemon.settings import DEFAULT_STATE_DIR, SETTINGS
 from ..errors import ConfigurationError
 from .chosen_config import ConfigChoice, LabelReader

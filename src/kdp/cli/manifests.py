@@ -6,10 +6,9 @@ import hashlib
 import os
 import posixpath
 import re
-import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 import click
 from typing_extensions import override
@@ -21,15 +20,16 @@ from ..hardware import Host
 from ..manifests.account import Account
 from ..manifests.chart import chart
 from ..manifests.cluster import Cluster
-from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of, on_one_line
-from ..manifests.kubernetes import base, daemon_set, security_level
+from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of
+from ..manifests.kubernetes import base, daemon_set
 from ..manifests.systemd import unit
-from ..model.backend import DeviceBackend, Needs, is_overridden
+from ..model.backend import DeviceBackend, is_overridden
 from ..storage.reading import MAX_CONFIG_BYTES, is_pipe, read
 from .charting import facts_of
 from .failures import warn
 from .invocation import Invocation, needs_of
 from .looking import discovered
+from .manifest_files import check_directory, head, write
 from .option_groups import CONFIGURATION, GroupedCommand
 from .option_groups import SETTINGS as SETTING_GROUPS
 from .options import Word, backend_options, refusing, setting_options
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ..daemon.plan import Plan
     from ..manifests.deployment import Probing
     from ..model.devices import Device
+    from ..model.needs import Needs
 
 _PASSED_ON: Final = tuple(name for name, setting in SETTINGS.items() if not setting.of_place)
 
@@ -72,8 +73,6 @@ _GROUPS: Final = {
 
 _FIRST_FILES: Final = {"kustomize": "kustomization.yaml", "helm": "Chart.yaml"}
 """The formats that are a directory, each with the file that says how the directory was made."""
-
-_MADE: Final = "Written by: kdp manifests"
 
 _ARGUMENTS: Final = "kdp.manifests.arguments"
 
@@ -168,7 +167,7 @@ def command(
         if kind in _FIRST_FILES:
             if output is None:
                 raise ConfigurationError(f"--format {kind} writes several files; name a directory, as --output base")
-            _check_directory(output, _FIRST_FILES[kind])
+            check_directory(output, _FIRST_FILES[kind])
         chosen = _chosen(config, config_label)
         invocation = _invocation(target, assignments, chosen, flags)
         deployment = _deployment(invocation, kind, name, extended_resource, probing, config_label or None)
@@ -181,41 +180,16 @@ def command(
             else:
                 files = {"": daemon_set(deployment, placement)} if kind == "yaml" else base(deployment, placement)
                 written = {name: to_yaml(documents) for name, documents in files.items()}
-        head = _head(click.get_current_context().meta[_ARGUMENTS], deployment, is_pod=kind != "systemd")
+        comment = head(click.get_current_context().meta[_ARGUMENTS], deployment, is_pod=kind != "systemd")
         headed = ("Chart.yaml",) if kind == "helm" else written.keys()
-        written = {name: head + text if name in headed else text for name, text in written.items()}
+        written = {name: comment + text if name in headed else text for name, text in written.items()}
         if kind == "kustomize":
             written |= deployment.files
-        _write(written, output, out)
+        write(written, output, out)
     if kind != "systemd" and is_file(target):
         warn(
             f"{target} names a file, so the image must have it at this path, seen from its working directory; see "
             "'An image of your own plugin' in docs/how-to/deploy.md"
-        )
-
-
-def _check_directory(directory: Path, first_file: str) -> None:
-    """Refuse a directory with files that this command has not written; what it has written may be renewed.
-
-    Raises:
-        ConfigurationError: It has some, or it cannot be read.
-    """
-    try:
-        if not os.listdir(directory):
-            return
-    except (FileNotFoundError, NotADirectoryError):  # it is made later, or refused then
-        return
-    except OSError as error:
-        raise ConfigurationError(
-            f"--output {directory}: cannot be read ({error.strerror}); name another directory"
-        ) from None
-    try:
-        is_ours = (directory / first_file).read_text(errors="replace").startswith(f"# {_MADE}")
-    except OSError:
-        is_ours = False
-    if not is_ours:
-        raise ConfigurationError(
-            f"--output {directory}: the directory has files that kdp manifests did not write; name a new directory"
         )
 
 
@@ -488,51 +462,3 @@ def _default_name(target: str, *, is_controller: bool) -> str:
 def _on_this_node(target: str) -> str:
     place, _, attribute = target.rpartition(":")
     return f"{Path(place).absolute()}:{attribute}" if is_file(target) else target
-
-
-def _head(arguments: list[str], deployment: Deployment, *, is_pod: bool) -> str:
-    """Return the comment at the top: how this was made, and what the process is given, for people who review it."""
-    reasons = deployment.reasons()
-    width = max(len(what) for what, _ in reasons)
-    lines = [
-        f"{_MADE} {' '.join(map(_shell_word, _without_output(arguments)))}",
-        "The process is given:",
-        *(f"  {what:{width}}  {why}" for what, why in reasons),
-    ]
-    if is_pod:
-        level, why = security_level(deployment)
-        lines.append(f"The namespace must allow the Pod Security level {level} ({why}).")
-    return "".join(f"# {line}\n" for line in lines)
-
-
-def _shell_word(argument: str) -> str:
-    if argument.isprintable():
-        return shlex.quote(argument)
-    escaped = argument.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{on_one_line(escaped)}'"
-
-
-def _without_output(arguments: list[str]) -> list[str]:
-    kept: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        if argument in ("-o", "--output"):
-            next(rest, None)
-        elif not argument.startswith(("--output=", "-o")):
-            kept.append(argument)
-    return kept
-
-
-def _write(written: Mapping[str, str], output: Path | None, out: TextIO) -> None:
-    if output is None:
-        click.echo(written[""], nl=False, file=out)
-        return
-    try:
-        for name, text in written.items():
-            if name:  # in a directory
-                (output / name).parent.mkdir(parents=True, exist_ok=True)
-            (output / name).write_text(text)
-    except OSError as error:
-        raise ConfigurationError(
-            f"--output {output}: cannot be written ({error.strerror}); name another file"
-        ) from error

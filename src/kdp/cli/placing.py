@@ -14,7 +14,7 @@ from ..manifests.placement import ALL_TAINTS, MEMORY, LabelRule, Placement, Prop
 from .options import Word
 
 if TYPE_CHECKING:
-    from ..model.backend import Needs
+    from ..model.needs import Needs
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -20,7 +20,6 @@ import os
 import random
 import socket
 import ssl
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast, final
 
@@ -31,6 +30,7 @@ from ..concurrency.counts import Tally
 from ..errors import ConfigurationError
 from .answers import check_deleted, cut, event_of, field_of, object_of, refused
 from .api import ApiError, OddAnswerError, Slices, WatchEvent
+from .certificates import Certificates
 from .nodes import PAGE
 
 try:
@@ -58,9 +58,6 @@ LIST_DEADLINE: Final = 30.0
 
 SILENCE: Final = 90.0
 """Seconds of silence after which a watch counts as lost; the server sends a bookmark each minute."""
-
-LOOK_AT_FILES: Final = 60.0
-"""Seconds between two looks at the files of the certificates."""
 
 MOST_BYTES: Final = 4 << 20
 """Of one object. The server takes 3 MiB at most, and etcd stores 1.5 MiB."""
@@ -127,7 +124,14 @@ class KubeApi:
             where = os.fspath(kubeconfig) if kubeconfig else "the pod's account or kubeconfig"
             raise ConfigurationError(f"the API server cannot be used as {where} says: {_words(error)}") from error
         self.server = config.cluster.server.rstrip("/")
-        self._files = _Certificates(context, config, user)
+        authority = config.cluster.certificate_auth
+        self._files = Certificates(
+            context,
+            None if authority is None else Path(config.abs_file(authority)),
+            (Path(config.abs_file(user.client_cert)), Path(config.abs_file(user.client_key)))
+            if user.client_cert and user.client_key and not user.client_cert_data
+            else None,
+        )
         self._requests = Tally()
         self._client = httpx2.AsyncClient(
             base_url=self.server,
@@ -419,55 +423,6 @@ class _CountedTransport(httpx2.AsyncHTTPTransport):
             return response
         finally:
             self._requests.add(code, request.url.netloc.decode(), request.method)
-
-
-@final
-class _Certificates:
-    """Files of the server's authority and of our own certificate, read again for each new connection."""
-
-    def __init__(self, context: ssl.SSLContext, config: SingleConfig, user: User) -> None:
-        self._context = context
-        authority = config.cluster.certificate_auth
-        self._authority = None if authority is None else Path(config.abs_file(authority))
-        self._own = (
-            (Path(config.abs_file(user.client_cert)), Path(config.abs_file(user.client_key)))
-            if user.client_cert and user.client_key and not user.client_cert_data
-            else None
-        )
-        self._seen = self._state()
-        self._next = time.monotonic() + LOOK_AT_FILES
-
-    def doubt(self) -> None:
-        """Have the next request look at the files: they may be newer than what we trust."""
-        self._next = 0.0
-
-    def look(self) -> None:
-        """Load the files if they have changed and it is time to look."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + LOOK_AT_FILES
-        state = self._state()
-        if state == self._seen:
-            return
-        try:
-            if self._authority is not None:
-                self._context.load_verify_locations(cafile=self._authority)
-            if self._own is not None:
-                self._context.load_cert_chain(*self._own)
-        except (OSError, ValueError):
-            return  # it is being replaced; the next look sees all of it
-        self._seen = state
-
-    def _state(self) -> list[tuple[int, int, int]]:
-        found: list[tuple[int, int, int]] = []
-        for path in (self._authority, *(self._own or ())):
-            try:
-                stat = os.stat(path) if path is not None else None
-            except OSError:
-                stat = None
-            if stat is not None:
-                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
-        return found
 
 
 def _configuration(kubeconfig: str | os.PathLike[str] | None, account: Path) -> SingleConfig:

@@ -6,7 +6,7 @@
   names each resource with its state and reason; for others it is ``ok`` or ``not ready``.
 
 The answers come from a thread with an event loop of its own, because a blocked event loop must still be answered for.
-That thread lives as long as the server, so it is none of `kdp.concurrency.threads`. It wakes up every 10 s to see
+That thread lives as long as the server, so it is none of `kdp.concurrency.threads`. It wakes up every minute to see
 whether its unix socket is still there, and otherwise only for clients. What a client can cost is bounded in
 `kdp.daemon.listener`; it costs the watched event loop one callback for each question, however many clients ask.
 """
@@ -33,6 +33,7 @@ from .hosts import REFUSED, is_familiar
 from .listener import BACKLOG, Answer, Client, Listener
 from .own_socket import OwnSocket, PlaceTakenError
 from .parsers import Address
+from .readiness import Readiness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +50,7 @@ START_AGAIN = 1.0
 TAKE_AGAIN = 10.0
 """Seconds until the unix socket is tried again, as when its place was a living predecessor's."""
 
-LOOK_AGAIN = 10.0
+LOOK_AGAIN = 60.0
 """Seconds between two looks whether the unix socket is still there; somebody may have cleaned up its directory."""
 
 MAKING_SHARE: Final = 9
@@ -66,22 +67,6 @@ SLOW_START: Final = (
 )
 
 _T = TypeVar("_T")
-
-
-@final
-@attrs.frozen
-class Readiness:
-    """What ``/readyz`` says.
-
-    Attributes:
-        is_ready: Whether it answers 200.
-        details: The rest of its body, JSON-like.
-    """
-
-    __repr__ = shown
-
-    is_ready: bool
-    details: Mapping[str, object]
 
 
 @final

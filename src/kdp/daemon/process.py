@@ -16,7 +16,7 @@ from . import logs
 from .limits import check_limits
 from .notify import Notifier
 from .plan import Plan, check_backends
-from .serving import Daemon, Rejection
+from .serving import Daemon
 from .settings import SETTINGS
 from .signals import Signals
 from .sources import from_environment, from_keywords, resolve
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from ..model.backend import DeviceBackend
+    from .readiness import Rejection
     from .settings import RunOptions
 
     Follow = Callable[[Callable[[], None]], Coroutine[object, object, None]]

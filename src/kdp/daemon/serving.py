@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import itertools
 import logging
 import os
 import time
@@ -24,10 +23,10 @@ from ..concurrency import threads
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..kubelet.paths import DEVICE_PLUGIN_DIR
 from ..operations.status import ProcessFacts, document, moment
-from ..startup import shown
 from .mode_lock import ModeLock
 from .places import warn_of_closed_kubelet, warn_of_missing_places, warn_of_unusable_state, written_places
 from .plan import Plan, check_backends
+from .readiness import Readiness, Rejection, judged
 from .services import check_client, managing
 from .sources import from_environment, from_keywords, resolve, warn_of_slips
 
@@ -43,9 +42,7 @@ if TYPE_CHECKING:
     from ..operations.feature_files import FeatureFiles
     from ..operations.metrics import Metrics, Reader
     from ..operations.reading import Configuration
-    from ..supervision.health import DeviceHealth
     from ..supervision.service import BaseStatus, Service
-    from .probes import Readiness
     from .settings import ServeOptions, Settings
 
 logger = logging.getLogger(__name__)
@@ -57,31 +54,14 @@ _FELL_BACK: Final = (
 SCRAPE_DEADLINE: Final = 0.5
 """Seconds within which the event loop must give the numbers for ``/metrics``; after that, the last ones are shown."""
 
-COPY_PAUSE: Final = 10.0
-"""Seconds between two copies of the status, of which the last one is shown if the event loop is blocked."""
+COPY_PAUSE: Final = 60.0
+"""Seconds after which the status is copied although nobody asked; the last copy is shown if the event loop blocks."""
+
+LOOK_PAUSE: Final = 10.0
+"""Seconds between two looks at the state directory while somebody asks."""
 
 SCRAPE_PAUSE: Final = 0.2
 """Seconds for which one text is the answer to all clients."""
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Rejection:
-    """A bad configuration, which is not in force: the earlier one is.
-
-    Attributes:
-        reason: What is wrong with it.
-        since: When that was found, in Unix seconds.
-    """
-
-    __repr__ = shown
-
-    reason: str
-    since: float
-
-    def as_json(self) -> dict[str, object]:
-        """Return what ``/readyz`` says of it."""
-        return {"state": "rejected", "reason": self.reason, "since": moment(self.since)}
 
 
 @final
@@ -127,6 +107,8 @@ class Daemon:
         self._labels: FeatureFiles | None = None
         self._copy: tuple[float, _Seen] | None = None
         self._state_problem: str | None = None
+        self._look_again_at = 0.0
+        self._is_asked = asyncio.Event()
         self._reload_asked = asyncio.Event()
 
     def reload(self) -> None:
@@ -254,7 +236,7 @@ class Daemon:
             tasks.cancel_scope.cancel()
 
     async def _keep_copies(self, settings: Settings) -> None:
-        """Look regularly at the state directory, and keep a copy of the status for when the event loop is blocked."""
+        """Look at the state directory when somebody asks; keep a copy of the status for when the event loop blocks."""
         import anyio
 
         from .places import why_nothing_is_kept
@@ -268,7 +250,10 @@ class Daemon:
                     functools.partial(why_nothing_is_kept, settings), name="kdp-disk"
                 )
                 self._look()
-            await anyio.sleep(COPY_PAUSE)
+            self._look_again_at = time.monotonic() + LOOK_PAUSE
+            self._is_asked.clear()
+            with anyio.move_on_after(COPY_PAUSE):
+                await self._is_asked.wait()
 
     async def _prove(self, manager: Service, plan: Plan) -> None:
         """Tell of a plan once each backend has discovered, or has found out that its hardware is not there."""
@@ -408,7 +393,7 @@ class Daemon:
         return DriversReader(self._counts, names_pods=settings.metrics == "pods")
 
     def _readiness(self) -> Readiness:
-        return self._judged(self.status())
+        return self._look()[1]
 
     def _look(self) -> _Seen:
         """Return where everything stands, what the probe says of that, and what else there is to see."""
@@ -417,6 +402,8 @@ class Daemon:
         status = self.status()
         seen = status, self._judged(status), facts_of(self._manager, self._history)
         self._copy = time.time(), seen
+        if time.monotonic() >= self._look_again_at:
+            self._is_asked.set()
         return seen
 
     def _why_blocked(self) -> str:
@@ -440,58 +427,17 @@ class Daemon:
         return document(facts, status, is_ready=is_ready, notes={**readiness.details, **notes}, more=more)
 
     def _judged(self, status: BaseStatus | None) -> Readiness:
-        from .probes import Readiness
-
-        if status is None:
-            return Readiness(False, {"reason": self._waits_for or "the plugins are starting or stopping"})
-        empty = [f"{name} has no devices" for name, held in status.parts.items() if not held.devices]
-        if not status.parts and not status.absent:  # the class names its resources by its devices
-            empty = ["there are no devices"]
-        missing = None
-        if self._plan.settings.when_no_devices == "not-ready" and (status.absent or empty):
-            missing = "; ".join((*status.absent, *empty))
-        kind = "resources" if self._plan.settings.mode == "device-plugin" else "drivers"
-        return Readiness(
-            status.is_ready and missing is None,
-            {
-                **({} if missing is None else {"reason": missing}),
-                kind: {
-                    name: {
-                        "state": held.state,
-                        "reason": held.reason,
-                        "devices": held.devices,
-                        "healthy": held.healthy,
-                        **_faults(held.faults),
-                        **held.details,
-                    }
-                    for name, held in status.parts.items()
-                },
-                "backends": [{"class": label, "reason": problem} for label, problem in status.backends],
-                **({"absent": list(status.absent)} if status.absent else {}),
-                **({} if self._rejection is None else {"configuration": self._rejection.as_json()}),
-                **({} if self._labels is None else {"labels": self._labels.as_json()}),
-                **({} if self._state_problem is None else {"state_dir": self._state_problem}),
-            },
+        return judged(
+            status,
+            self._plan.settings,
+            waits_for=self._waits_for,
+            rejection=self._rejection,
+            labels=None if self._labels is None else self._labels.as_json(),
+            state_problem=self._state_problem,
         )
 
 
 _Seen = tuple["BaseStatus | None", "Readiness", "Facts"]
-
-
-def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
-    """Return what the probe says of devices that are not simply healthy: the first of them, since when and why."""
-    from ..supervision.service import MAX_LISTED  # late: it loads gRPC
-
-    began = time.time() - time.monotonic()
-    listed = {
-        device_id: {
-            "state": health.state.value,
-            "since": moment(began + health.since),
-            "reason": health.reason,
-        }
-        for device_id, health in itertools.islice(faults.items(), MAX_LISTED)
-    }
-    return {"faults": listed} if listed else {}
 
 
 def _cause(group: ExceptionGroup[Exception]) -> Exception:

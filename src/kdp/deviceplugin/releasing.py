@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from ..supervision.supervisor import Supervisor
-    from .tracking.allocations import AllocationRecord
+    from .tracking.allocation_record import AllocationRecord
     from .tracking.tracker import Tracker
 
 logger = logging.getLogger(__name__)

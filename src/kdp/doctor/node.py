@@ -23,7 +23,7 @@ from .living import Plugin, plugin_of
 
 if TYPE_CHECKING:
     from ..hardware.host import Host  # noqa: TC004 - attrs reads no annotation
-    from ..model.backend import Needs  # noqa: TC004 - attrs reads no annotation
+    from ..model.needs import Needs  # noqa: TC004 - attrs reads no annotation
 
 PATIENCE: Final = 2.0
 """Seconds that one question waits for one process; less than the deadline of a question."""

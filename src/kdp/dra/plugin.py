@@ -436,12 +436,8 @@ class DraPlugin:
 
     # -- sockets -------------------------------------------------------------------------------------------------------
 
-    @property
-    def _has_registry(self) -> bool:
-        return os.path.isdir(self._registry)  # raises nothing, whatever is wrong with it
-
     async def _open_servers(self) -> None:
-        if not self._has_registry:
+        if not os.path.isdir(self._registry):  # noqa: ASYNC240 - raises nothing, whatever is wrong with it
             raise ServeError(
                 f"the plugin watcher's directory {self._registry} is missing; mount the node's at the same path"
             )

@@ -22,7 +22,7 @@ import attrs
 from ..daemon.parsers import Address
 from ..daemon.settings import SETTINGS, Settings
 from ..errors import InvalidValueError
-from ..model.backend import Needs
+from ..model.needs import Needs
 from .account import Account
 from .cluster import Cluster
 

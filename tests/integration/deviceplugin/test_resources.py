@@ -13,7 +13,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
-from kdp.deviceplugin.tracking.records import Owner
+from kdp.deviceplugin.tracking.kept_resource import AllocationOwner
 from kdp.deviceplugin.tracking.tracker import Tracker
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
@@ -33,7 +33,7 @@ async def test_a_resource_whose_start_failed_once_was_never_served(
     """Without a free descriptor a module was not loaded, and the resource was taken for one that is served."""
     attach, failures = Tracker.attach, [OSError(errno.EMFILE, "Too many open files")]
 
-    def fails_once(tracker: Tracker, resource: str, owner: Owner) -> None:
+    def fails_once(tracker: Tracker, resource: str, owner: AllocationOwner) -> None:
         if failures:
             raise failures.pop()
         attach(tracker, resource, owner)

@@ -19,7 +19,8 @@ from kdp import ConfigurationError
 from kdp.cli.asking import ask
 from kdp.daemon import probes as probes_module
 from kdp.daemon.parsers import Address
-from kdp.daemon.probes import Page, Probes, Readiness
+from kdp.daemon.probes import Page, Probes
+from kdp.daemon.readiness import Readiness
 from kdp.kubelet.sockets import is_answered
 from kdp_testkit.patience import PATIENCE
 

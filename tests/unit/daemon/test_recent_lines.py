@@ -14,7 +14,8 @@ from kdp.cli.asking import ask
 from kdp.daemon import logs
 from kdp.daemon.pages import log_page
 from kdp.daemon.parsers import Address
-from kdp.daemon.probes import Probes, Readiness
+from kdp.daemon.probes import Probes
+from kdp.daemon.readiness import Readiness
 from kdp.daemon.recent_lines import MOST_BYTES, RecentLines
 from kdp.daemon.settings import Settings
 from kdp.daemon.stderr_handler import StderrHandler

@@ -39,23 +39,17 @@ with another replica: then both share the device. Else that pod may have ended, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
-from ...model.quantities import Consumption
 from ...startup import shown
-from ...supervision.given import Given
+from .allocation_record import AllocationRecord, Key, Pod
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
     from .pace import Pace
-
-Key = tuple[str, str]
-"""A resource and a device id."""
-
-Pod = tuple[str, str]
-"""A pod's namespace and name."""
 
 FIRST_LOOK = 0.3
 """Seconds from an Allocate to the first list that is to show it: a pod may be short."""
@@ -68,48 +62,6 @@ RETRY_MOST = 60.0
 
 SCRUB_MOST = 12.0
 """The same for a scrub: nobody can use the device meanwhile."""
-
-
-@final
-@attrs.define(eq=False, kw_only=True)
-class AllocationRecord:
-    """One container's allocation, from Allocate until it is released.
-
-    Attributes:
-        uid: Its name in the saved state.
-        ids: The devices, sorted.
-        state: What the backend's hooks left, JSON-like.
-        given: What the container was given, by device id.
-        consumes: What its devices take of the backend's counters, by device id.
-        suspects: Pods that may hold it unnamed, as they were saved; None: they were not known.
-        pod: The pod that the last list named with one of its devices; None: none has.
-        is_started: Whether its container may have started.
-        is_back: Whether its devices have come back, and must be scrubbed. Only of a resource that is scrubbed.
-        retry_at: Not to be released before.
-        failures: How many releases have failed.
-        is_handed_out: Whether its release is under way.
-    """
-
-    __repr__ = shown
-
-    uid: str
-    resource: str
-    ids: tuple[str, ...]
-    state: Mapping[str, Any]
-    given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
-    consumes: Mapping[str, Consumption] = attrs.field(factory=dict[str, Any])
-    suspects: frozenset[Pod] | None = None
-    pod: Pod | None = None
-    is_started: bool = True
-    is_back: bool = False
-    retry_at: float = float("-inf")
-    failures: int = 0
-    is_handed_out: bool = False
-
-    @property
-    def keys(self) -> list[Key]:
-        """Its devices."""
-        return [(self.resource, device_id) for device_id in self.ids]
 
 
 @final

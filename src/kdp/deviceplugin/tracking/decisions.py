@@ -8,7 +8,7 @@ from typing import final
 import attrs
 
 from ...startup import shown
-from .allocations import AllocationRecord
+from .allocation_record import AllocationRecord
 
 
 @final

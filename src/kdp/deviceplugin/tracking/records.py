@@ -6,38 +6,35 @@ waiting, and the store. The records command nobody: who wants to know of a chang
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import attrs
 
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
 from ...errors import AllocationError
-from ...model.backend import DeviceBackend
-from ...model.devices import Device
-from ...startup import shown
 from ...storage.room import why_no_file
 from ...supervision.health import SCRUBBED
 from ...supervision.hooks import check_state
-from .allocations import AllocationRecord, Allocations
+from .allocation_record import AllocationRecord
+from .kept_resource import AllocationOwner, KeptResource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
 
-    from ...model.backend import Allocation
+    from ...model.backend import Allocation, DeviceBackend
+    from ...model.devices import Device
     from ...model.quantities import Consumption
     from ...supervision.given import Given
-    from .store import AllocationStore  # noqa: TC004 - no annotation of these classes is looked at
+    from .allocations import Allocations
+    from .store import AllocationStore
 
 logger = logging.getLogger(__name__)
 
@@ -52,43 +49,6 @@ NEIGHBOURS_AGAIN = 0.5
 
 CLOSE_PATIENCE = 0.1
 """Seconds that the end waits for the files: a plugin that starts again in this process must find them free."""
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Owner:
-    """What a resource's backend wants to be kept.
-
-    Attributes:
-        wants_release: Whether a hook is told of the end of an allocation.
-        has_counters: Whether devices share counters, so that the list depends on what pods have.
-        scrubs: Whether a device is withheld until the hook has succeeded for the pod that had it.
-        place: Returns the id of a replica's device; None: the devices are not shared.
-        adopted: Called when it is known what earlier processes gave.
-    """
-
-    __repr__ = shown
-
-    backend: DeviceBackend
-    wants_release: bool
-    has_counters: bool = False
-    scrubs: bool = False
-    place: Callable[[str], str] | None = None
-    adopted: Callable[[], object]
-
-
-@attrs.define(eq=False)
-class _Resource:
-    """What is kept of one resource, also when its plugin is gone."""
-
-    __repr__ = shown
-
-    name: str
-    owner: Owner
-    store: AllocationStore | None = None
-    is_adopting: bool = False
-    adopted: asyncio.Event = attrs.field(factory=asyncio.Event)
-    devices: dict[str, Device] = attrs.field(factory=dict[str, Device])
 
 
 class AllocationRecords:
@@ -112,7 +72,7 @@ class AllocationRecords:
         self._plugin_dir = plugin_dir
         self._state_dir = state_dir
         self._period = period
-        self._resources: dict[str, _Resource] = {}
+        self._resources: dict[str, KeptResource] = {}
         self._running: dict[str, anyio.Event] = {}
         self._back_at: dict[str, float] = {}
         self._unwritable: str | None = None
@@ -125,7 +85,7 @@ class AllocationRecords:
             self.adopt()
             await anyio.sleep_forever()
 
-    def attach(self, resource: str, owner: Owner) -> None:
+    def attach(self, resource: str, owner: AllocationOwner) -> None:
         """Take a resource; one that was known goes on where it was."""
         if owner.scrubs:
             self._allocations.scrub(resource)
@@ -135,7 +95,7 @@ class AllocationRecords:
         if known is not None:
             known.owner = owner
             return
-        known = self._resources[resource] = _Resource(resource, owner)
+        known = self._resources[resource] = KeptResource(resource, owner)
         self._adopt_soon(known)
 
     @property
@@ -358,7 +318,7 @@ class AllocationRecords:
                 f"the pod with {', '.join(use.ids)} has ended"
             )
 
-    async def _neighbours(self, resource: _Resource) -> list[AllocationRecord]:
+    async def _neighbours(self, resource: KeptResource) -> list[AllocationRecord]:
         """Return what other processes of this plugin have not released, after taking over what ended ones left.
 
         In an update there are two for a while, and the one knows nothing of what the other gave.
@@ -480,18 +440,9 @@ class AllocationRecords:
         for resource in self._resources.values():
             self._adopt_soon(resource)
 
-    async def _store(self, resource: _Resource) -> AllocationStore | None:
-        if resource.store is None and self._state_dir is not None:
-            from .store import AllocationStore  # as late as it is made
-
-            resource.store = resource.store or AllocationStore(
-                self._state_dir, resource.name, self._plugin_dir, releases=resource.owner.wants_release
-            )
-        return resource.store
-
-    async def _save(self, resource: _Resource) -> bool:
+    async def _save(self, resource: KeptResource) -> bool:
         """Save the allocations of a resource, and return whether they are on disk."""
-        store = await self._store(resource)
+        store = resource.store_in(self._state_dir, self._plugin_dir)
         if store is None:
             return False
         from .store import Saved
@@ -514,15 +465,15 @@ class AllocationRecords:
             ]
         )
 
-    def _adopt_soon(self, resource: _Resource) -> None:
+    def _adopt_soon(self, resource: KeptResource) -> None:
         if self._tasks is not None and not resource.is_adopting:
             resource.is_adopting = True
             self._tasks.start_soon(self._adopt, resource)
 
-    async def _adopt(self, resource: _Resource) -> None:
+    async def _adopt(self, resource: KeptResource) -> None:
         """Take over what dead processes have left; beside one that lives, as in an update, again until it has ended."""
         try:
-            while (store := await self._store(resource)) is not None:
+            while (store := resource.store_in(self._state_dir, self._plugin_dir)) is not None:
                 await self._adopt_once(resource, store)
                 resource.adopted.set()
                 if not store.has_neighbours:
@@ -532,7 +483,7 @@ class AllocationRecords:
             resource.adopted.set()
             resource.is_adopting = False
 
-    async def _adopt_once(self, resource: _Resource, store: AllocationStore) -> None:
+    async def _adopt_once(self, resource: KeptResource, store: AllocationStore) -> None:
         found = await store.adopt()
         known = {record.uid for record in self._allocations.owed(resource.name)}
         records = [

@@ -40,7 +40,7 @@ from ...model.quantities import Consumption
 from ...storage import files, locks, reading
 from ...supervision.counters import consumption_as_json, consumption_of_json
 from ...supervision.given import Given
-from .allocations import AllocationRecord, Pod
+from .allocation_record import AllocationRecord, Pod
 
 logger = logging.getLogger(__name__)
 

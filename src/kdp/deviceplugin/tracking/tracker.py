@@ -36,7 +36,7 @@ from .decisions import Decisions, Reregistration
 from .drift import DriftDetector
 from .pace import Pace
 from .polling import Answer, PodResourcesPoller, Unanswered
-from .records import AllocationRecords, Owner
+from .records import AllocationRecords
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from ...concurrency.history import History
     from ...kubelet import KubeletPaths
     from ...kubelet.podresources import Holder, Report
-    from .allocations import AllocationRecord
+    from .allocation_record import AllocationRecord
     from .holder_log import HolderLog
+    from .kept_resource import AllocationOwner
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Tracker:
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
-    def attach(self, resource: str, owner: Owner) -> None:
+    def attach(self, resource: str, owner: AllocationOwner) -> None:
         """Take a resource that is served from now on; one that was detached goes on where it was."""
         known = self._resources.get(resource)
         if known is None:

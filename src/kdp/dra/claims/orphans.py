@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from ...model.claims import Claim
-    from .checkpoint import Locks, Record, Store
+    from .checkpoint import Record, Store
+    from .claim_locks import Locks
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,8 @@ from ...supervision.health import SCRUBBED
 from ...supervision.hooks import check_state
 from . import steps
 from .cdi_specs import current, kind_of, outdated
-from .checkpoint import Locks, Record, Store
+from .checkpoint import Record, Store
+from .claim_locks import Locks
 from .hooks import ClaimHooks
 from .jobs import Jobs, Outcome
 from .lifecycle import Lifecycle, State

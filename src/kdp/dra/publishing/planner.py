@@ -59,7 +59,7 @@ from .actions import (
 from .feature_gates import PARTITIONS, DroppedField, dropped_fields, publishable
 from .limits import Limits
 from .pacing import Failures, WriteRate
-from .slices import Memory, Pool, PoolSlice, is_stored, pool_slices, writes
+from .slices import Memory, Pool, PoolSlice, comes_later, is_same_content, is_stored, pool_slices, writes
 
 if TYPE_CHECKING:
     import random
@@ -244,8 +244,8 @@ class Planner:
         if at > now:
             self._not_before = at  # what changes until then is compared together
             return at
-        update = [Update(item) for item in sorted(todo.update, key=_comes_later)]
-        create = [Create(item) for item in sorted(todo.create, key=_comes_later)]
+        update = [Update(item) for item in sorted(todo.update, key=comes_later)]
+        create = [Create(item) for item in sorted(todo.create, key=comes_later)]
         judged = [*map(Check, update), *map(Check, create)] if len(touched) > 1 else []
         self._plan = deque([*judged, *(Delete(item) for item in todo.delete), *update, *create])
         self._generation = todo.generation
@@ -277,7 +277,7 @@ class Planner:
     def _as_sent(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a stored object as we sent it, where that is all that the server will ever have of it."""
         accepted = self._accepted.get(item["metadata"]["name"])
-        if accepted is None or not _is_same_content(accepted.stored, item):
+        if accepted is None or not is_same_content(accepted.stored, item):
             return item
         metadata = {**item["metadata"], "ownerReferences": accepted.sent["metadata"].get("ownerReferences", [])}
         return {**item, "metadata": metadata, "spec": {**accepted.sent["spec"], "pool": item["spec"]["pool"]}}
@@ -471,7 +471,7 @@ class Planner:
             self._settle(now)
         else:
             self._stored[name] = item
-            if known is not None and not self._plan and _is_same_content(known, item):
+            if known is not None and not self._plan and is_same_content(known, item):
                 return  # somebody's label
         self._plan.clear()
         self._is_dirty = self._input is not None
@@ -517,18 +517,6 @@ class Planner:
     def _is_ours(self, item: Mapping[str, Any]) -> bool:
         spec = item["spec"]
         return bool(spec["driver"] == self._pool.driver and spec["pool"]["name"] == self._pool.name)
-
-
-def _comes_later(item: Mapping[str, Any]) -> bool:
-    """Whether it has devices: counters come first, so that a server that does not know them gets no partition."""
-    return "sharedCounters" not in item["spec"] or "devices" in item["spec"]
-
-
-def _is_same_content(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return bool(
-        one["spec"] == other["spec"]
-        and one["metadata"].get("ownerReferences", []) == other["metadata"].get("ownerReferences", [])
-    )
 
 
 def _number(resource_version: str) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kdp.deviceplugin.tracking.allocations import AllocationRecord, Allocations
+from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
+from kdp.deviceplugin.tracking.allocations import Allocations
 from kdp.deviceplugin.tracking.pace import Pace
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
 
+from kdp.deviceplugin.tracking import allocation_record as record
 from kdp.deviceplugin.tracking import allocations as real
 from kdp.deviceplugin.tracking.pace import Pace
 
@@ -41,7 +42,7 @@ class Pod:
     """What holds devices; ``hidden``: in a plain init container."""
 
     name: str
-    keys: frozenset[real.Key]
+    keys: frozenset[record.Key]
     hidden: bool
 
 
@@ -50,8 +51,8 @@ class Said:
     """One list."""
 
     asked_at: float
-    named: frozenset[real.Key]
-    pods: frozenset[real.Pod]
+    named: frozenset[record.Key]
+    pods: frozenset[record.Pod]
     complete: bool
 
 
@@ -63,9 +64,9 @@ class Diary:
     given_at: float = float("-inf")
     under_way: int = 0
     began_at: float = float("-inf")
-    suspects: frozenset[real.Pod] | None = None
+    suspects: frozenset[record.Pod] | None = None
     """Pods that may hold it unnamed, as the lists so far tell; None: none has told since the last Allocate."""
-    suspects_before: frozenset[real.Pod] = frozenset()
+    suspects_before: frozenset[record.Pod] = frozenset()
     known_seen: bool = False
     lists: list[tuple[Said, bool]] = attrs.field(factory=list[tuple[Said, bool]])
     """Each with whether an Allocate had crossed it."""
@@ -73,10 +74,10 @@ class Diary:
     def valid(self, since: float) -> list[Said]:
         return [said for said, crossed in self.lists if not crossed and said.asked_at > since]
 
-    def is_seen(self, key: real.Key) -> bool:
+    def is_seen(self, key: record.Key) -> bool:
         return self.known_seen or any(key in said.named for said in self.valid(self.given_at))
 
-    def is_free(self, key: real.Key) -> bool:
+    def is_free(self, key: record.Key) -> bool:
         missing: list[float] = []
         for said in self.valid(self.changed_at):
             if key in said.named:
@@ -85,7 +86,7 @@ class Diary:
                 missing.append(said.asked_at)
         return len(missing) > 1 and missing[-1] - missing[0] >= GAP
 
-    def is_held(self, key: real.Key) -> bool:
+    def is_held(self, key: record.Key) -> bool:
         speaking = [s for s in self.valid(self.changed_at) if s.complete or key in s.named]
         return bool(speaking) and key in speaking[-1].named
 
@@ -99,7 +100,7 @@ class Node(RuleBasedStateMachine):
         super().__init__()
         self.now = 1000.0
         self.holdings = self.module.Allocations(PACE)
-        self.diaries: dict[real.Key, Diary] = {}
+        self.diaries: dict[record.Key, Diary] = {}
         self.pods: list[Pod] = []
         self.lists: list[Said] = []
         self.calls: list[tuple[str, tuple[str, ...]]] = []
@@ -107,33 +108,33 @@ class Node(RuleBasedStateMachine):
         """The pods of those calls."""
         self.owed: dict[str, Any] = {}
         self.out: dict[str, Any] = {}
-        self.vanished: dict[real.Key, None] = {}
+        self.vanished: dict[record.Key, None] = {}
         self.numbers = itertools.count(1)
         self.complete = True
         self.lied = False
         self.whole = True
 
-    def diary(self, key: real.Key) -> Diary:
+    def diary(self, key: record.Key) -> Diary:
         return self.diaries.setdefault(key, Diary())
 
     @property
-    def held(self) -> set[real.Key]:
+    def held(self) -> set[record.Key]:
         return {key for pod in self.pods for key in pod.keys}
 
     @property
-    def known(self) -> set[real.Key]:
+    def known(self) -> set[record.Key]:
         """Devices of which something is remembered."""
         known = {key for use in self.owed.values() for key in use.keys} | self.vanished.keys()
         return known | {(resource, device_id) for resource, ids in self.calls for device_id in ids}
 
     @property
-    def listed(self) -> frozenset[real.Key]:
+    def listed(self) -> frozenset[record.Key]:
         return (
             frozenset(key for pod in self.pods if not pod.hidden for key in pod.keys) if self.complete else frozenset()
         )
 
     @property
-    def listed_pods(self) -> frozenset[real.Pod]:
+    def listed_pods(self) -> frozenset[record.Pod]:
         names = {*self.names, *(pod.name for pod in self.pods)} if self.complete else set[str]()
         return frozenset(("default", name) for name in names)
 
@@ -200,9 +201,9 @@ class Node(RuleBasedStateMachine):
             diary.known_seen = any(is_seen and key in use.keys for use, is_seen in saved)
             told = [use.suspects for use, _ in saved if key in use.keys]
             if None in told:
-                diary.suspects_before = frozenset[real.Pod]().union(*(s for s in told if s is not None))
+                diary.suspects_before = frozenset[record.Pod]().union(*(s for s in told if s is not None))
             else:
-                diary.suspects = frozenset[real.Pod]().union(*told)
+                diary.suspects = frozenset[record.Pod]().union(*told)
             if diary.known_seen:
                 diary.suspects, diary.suspects_before = diary.suspects and frozenset(), frozenset()
         for use, _ in saved:
@@ -237,7 +238,7 @@ class Node(RuleBasedStateMachine):
         self.diaries.clear()
         self.adopt([(self.copy(use, suspects), is_seen) for use, is_seen, suspects in saved])
 
-    def copy(self, use: Any, suspects: frozenset[real.Pod] | None) -> Any:
+    def copy(self, use: Any, suspects: frozenset[record.Pod] | None) -> Any:
         return self.module.AllocationRecord(
             uid=use.uid, resource=use.resource, ids=use.ids, state=use.state, suspects=suspects
         )
@@ -300,12 +301,14 @@ class Node(RuleBasedStateMachine):
         self.now += 0.01
         self.deliver(Said(asked_at, named, pods, complete))
 
-    def suspected(self) -> frozenset[real.Pod]:
+    def suspected(self) -> frozenset[record.Pod]:
         """Return the pods that may hold any device of those known."""
         diaries = [self.diary(key) for key in self.known]
-        return frozenset[real.Pod]().union(*(d.suspects_before if d.suspects is None else d.suspects for d in diaries))
+        return frozenset[record.Pod]().union(
+            *(d.suspects_before if d.suspects is None else d.suspects for d in diaries)
+        )
 
-    def is_listed_since(self, pod: real.Pod, when: float) -> bool:
+    def is_listed_since(self, pod: record.Pod, when: float) -> bool:
         """Return whether each list up to now has named a pod since before a time, with no long break between."""
         later: float | None = None
         for said in reversed(self.lists):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kdp.deviceplugin.tracking.allocations import AllocationRecord, Allocations
+from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
+from kdp.deviceplugin.tracking.allocations import Allocations
 from kdp.deviceplugin.tracking.pace import Pace
 from kdp_testkit.patience import PATIENCE
 

@@ -15,8 +15,9 @@ import anyio.lowlevel
 import attrs
 import pytest
 
-from kdp.dra.claims import checkpoint
-from kdp.dra.claims.checkpoint import Answer, Locks, Record, SavedPart, Store
+from kdp.dra.claims import claim_locks
+from kdp.dra.claims.checkpoint import FORMAT, Answer, Record, SavedPart, Store
+from kdp.dra.claims.claim_locks import Locks
 from kdp.dra.claims.plan import Part, Use
 from kdp.errors import CheckpointError
 from kdp_testkit.patience import PATIENCE
@@ -75,7 +76,7 @@ def test_a_later_version_that_adds_fields_is_read_and_its_fields_are_kept(tmp_pa
 def _file(body: Any, *, version: int, readable_by: int) -> bytes:
     payload = json.dumps(body).encode()
     head = {
-        "format": checkpoint.FORMAT,
+        "format": FORMAT,
         "version": version,
         "readable_by": readable_by,
         "sha256": hashlib.sha256(payload).hexdigest(),
@@ -157,7 +158,7 @@ def test_a_disk_that_is_full_leaves_the_old_record(tmp_path: Path, monkeypatch: 
 
 HOLDER = """
 import sys, pathlib, anyio
-from kdp.dra.claims.checkpoint import Locks
+from kdp.dra.claims.claim_locks import Locks
 async def main():
     async with Locks(pathlib.Path(sys.argv[1])).claim("a"):
         print("held", flush=True)
@@ -191,7 +192,7 @@ async def test_a_claim_is_locked_against_other_processes_until_they_die(tmp_path
 
 
 async def test_a_lock_that_another_process_keeps_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "LOCK_PATIENCE", 0.1)
+    monkeypatch.setattr(claim_locks, "LOCK_PATIENCE", 0.1)
     one, other = Locks(tmp_path / "lock"), Locks(tmp_path / "lock")  # as two processes: two open files
     async with one.claim("a"):
         with pytest.raises(CheckpointError, match=r"another process of this driver has worked on claim a for 0\.1 s"):
