@@ -113,22 +113,12 @@ async def _good_is_served(plugin: Any, kubelet: SimulatedKubelet, here: Path) ->
     assert "a bug of kdp" not in plugin.log
 
 
-@pytest.mark.parametrize("health", SICK)
+@pytest.mark.parametrize("hook", [*SICK, *FAULTS])
 async def test_a_device_whose_reason_is_no_text_is_unhealthy_all_the_same(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, health: str
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, hook: str
 ) -> None:
-    async with start(program(discover=f"device = kdp.Device(id='x0', health={health})")) as plugin:
-        await kubelet.until(allocatable={CARELESS: 1, GOOD: 1})
-        (tmp_path / "go").touch()
-        await kubelet.until(allocatable={CARELESS: 0})
-        await _good_is_served(plugin, kubelet, tmp_path)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_fault_whose_reason_is_no_text_is_a_fault_all_the_same(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, fault: str
-) -> None:
-    async with start(program(watch=fault)) as plugin:
+    hooks = {"watch": hook} if hook in FAULTS else {"discover": f"device = kdp.Device(id='x0', health={hook})"}
+    async with start(program(**hooks)) as plugin:
         await kubelet.until(allocatable={CARELESS: 1, GOOD: 1})
         (tmp_path / "go").touch()
         await kubelet.until(allocatable={CARELESS: 0})

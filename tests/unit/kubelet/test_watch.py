@@ -164,15 +164,6 @@ async def test_between_bind_and_listen_it_is_tried_again_at_once(directory: Path
             await until(watch, KubeletState.LISTENING)
 
 
-async def test_a_kubelet_that_binds_first_and_listens_later_is_found(directory: Path) -> None:
-    async with watching(directory) as watch:
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(str(directory / "kubelet.sock"))
-            await until(watch, KubeletState.DEAD)
-            server.listen()
-            await until(watch, KubeletState.LISTENING)
-
-
 async def test_a_kubelet_that_has_bound_and_does_not_listen_is_told_from_a_dead_file(directory: Path) -> None:
     async with watching(directory) as watch:
         with socket.socket(socket.AF_UNIX) as server:

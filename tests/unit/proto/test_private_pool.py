@@ -13,17 +13,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 
 from kdp.proto import _pool
 
+from .two_libraries import MODULES
+
 CHILD = Path(__file__).with_name("two_libraries.py")
-MODULES = (
-    "deviceplugin.v1beta1",
-    "dra.v1",
-    "dra.v1beta1",
-    "drahealth.v1",
-    "drahealth.v1alpha1",
-    "pluginregistration.v1",
-    "podresources.v1",
-    "pods.v1alpha1",
-)
 IMPLEMENTATIONS = ("upb", "python")
 ORDERS = ("kdp-first", "other-first")
 

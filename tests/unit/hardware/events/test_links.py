@@ -101,17 +101,6 @@ async def test_lost_events_say_look_at_everything(pair: str) -> None:
         assert watch.lost
 
 
-async def test_where_netlink_is_refused_the_floor_is_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(1, "Operation not permitted")
-
-    monkeypatch.setattr(socket, "socket", refuse)
-    async with LinkWatch(Host()) as watch:
-        assert watch.refused == "the kernel's link events are refused: Operation not permitted"
-        with anyio.fail_after(PATIENCE):
-            assert await watch.events(at_most=0.01) == []
-
-
 async def test_a_tree_has_events_of_its_own(sysfs_tree: SysfsTree) -> None:
     sysfs_tree.write("/sys/class/net/eth0/ifindex", 4)
     sysfs_tree.link_event("eth0")  # before anybody waits: not told

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kdp.hardware import Host, UeventWatch
+from kdp.hardware import Host, LinkWatch, UeventWatch
 from kdp.hardware.events.uevents import parse
 from kdp.testing import SysfsTree
 from kdp_testkit.patience import PATIENCE
@@ -78,13 +78,16 @@ async def test_lost_events_say_look_at_everything() -> None:
             assert await watch.events(at_most=None)
 
 
-async def test_where_netlink_is_refused_the_floor_is_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("events", "kind"), [("device", UeventWatch), ("link", LinkWatch)], ids=["device", "link"])
+async def test_where_netlink_is_refused_the_floor_is_all(
+    monkeypatch: pytest.MonkeyPatch, events: str, kind: type[UeventWatch | LinkWatch]
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    async with UeventWatch(Host()) as watch:
-        assert watch.refused == "the kernel's device events are refused: Operation not permitted"
+    async with kind(Host()) as watch:
+        assert watch.refused == f"the kernel's {events} events are refused: Operation not permitted"
         with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=0.01) == []
 
