@@ -239,6 +239,7 @@ class Tab:
         found = await self.command("Page.navigate", url=url)
         assert "errorText" not in found, found
         await self.wait(lambda: self._loads > before, "it is loaded")
+        await self.until("document.documentElement && document.readyState === 'complete'")  # not an earlier load
 
     async def resize(self, width: int, height: int) -> None:
         """Make the page so many CSS pixels wide and high."""
