@@ -25,7 +25,7 @@ class Readiness:
 
     Attributes:
         is_ready: Whether it answers 200.
-        details: The rest of its body, JSON-like.
+        details: What its body says besides, as JSON has it.
     """
 
     __repr__ = shown
