@@ -334,13 +334,15 @@ class PluginManager(Service):
         return found
 
     def _grouped(self, supervisor: Supervisor) -> dict[str, dict[str, Device]]:
-        """Return the newest discovery's devices by resource and id."""
+        """Return the newest discovery's devices by resource and id; nothing as long as no discovery has succeeded."""
         found = supervisor.discovery.value
+        if found.devices is None:
+            return {}
         mine = [name for name, owner in self._owners.items() if owner is supervisor]
         groups: dict[str, dict[str, Device]] = {name: {} for name in (*mine, *found.resources)}
         static = found.resource or ""  # there is one if a device names none
         # Ten thousand times for each change, so that no call is made where none is needed.
-        for device in found.devices or ():
+        for device in found.devices:
             if device.exists:  # the kubelet has no word for a partition that is still to be made
                 name = device.resource or static
                 group = groups.get(name)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -246,6 +246,31 @@ async def test_a_shared_device_is_released_after_its_last_replica_also_across_a_
         await until(lambda: second.returned)
         assert second.returned == [(("card",), {"number": 2})]
     assert os.listdir(tmp_path) == []
+
+
+class Slow(Kept):
+    """Widgets whose library takes its time."""
+
+    @override
+    def discover(self) -> Iterable[kdp.Device]:
+        time.sleep(0.3)
+        return super().discover()
+
+
+async def test_nothing_is_taken_over_before_it_is_known_which_devices_there_are(
+    kubelet: SimulatedKubelet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was, of a resource that the class names, and the devices were judged without being known."""
+    async with connected(kubelet, Kept("w0"), pace=QUICK, state_dir=tmp_path):
+        admitted = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await until(lambda: [*tmp_path.glob("*.json")])
+    second = Slow("w0")
+    caplog.clear()
+    async with connected(kubelet, second, pace=QUICK, state_dir=tmp_path):
+        await kubelet.delete(admitted.pod)
+        await until(lambda: second.returned)
+    told = [message for message in caplog.messages if "discovered" in message or "taken over" in message]
+    assert told == ["Slow: devices discovered: 1", f"{RESOURCE}: allocations taken over: 1"]
 
 
 # -- the faults of the pod-resources API (contract section 14) ---------------------------------------------------------
