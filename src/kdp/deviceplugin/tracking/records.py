@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import attrs
 
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
@@ -327,7 +328,7 @@ class AllocationRecords:
         if store is None or not store.has_neighbours:
             return []
         await self._adopt_once(resource, store)
-        return [saved.as_record(resource.name) for saved in await store.neighbours()]
+        return [saved.record for saved in await store.neighbours()]
 
     async def may_release(self, record: AllocationRecord) -> bool:
         """Return whether no other process of this plugin has the devices, too, so that they can be cleaned up."""
@@ -450,16 +451,9 @@ class AllocationRecords:
         return await store.save(
             [
                 Saved(
-                    uid=each.uid,
-                    ids=each.ids,
-                    state=each.state,
+                    # A copy: it is written by another thread.
+                    attrs.evolve(each, suspects=self._allocations.suspects(each)),
                     is_seen=self._allocations.is_seen(each),
-                    given=each.given,
-                    suspects=self._allocations.suspects(each),
-                    consumes=each.consumes,
-                    pod=each.pod,
-                    is_started=each.is_started,
-                    is_back=each.is_back,
                 )
                 for each in self._allocations.owed(resource.name)
             ]
@@ -486,9 +480,7 @@ class AllocationRecords:
     async def _adopt_once(self, resource: KeptResource, store: AllocationStore) -> None:
         found = await store.adopt()
         known = {record.uid for record in self._allocations.owed(resource.name)}
-        records = [
-            (saved.as_record(resource.name), saved.is_seen) for saved in found if saved.uid not in known and saved.ids
-        ]
+        records = [(each.record, each.is_seen) for each in found if each.record.uid not in known and each.record.ids]
         self._allocations.adopt(records, time.monotonic())
         store.take()
         if found:

@@ -36,11 +36,10 @@ from typing import Any, Final, final
 import attrs
 
 from ...concurrency.threads import Worker, value_of
-from ...model.quantities import Consumption
 from ...storage import files, locks, reading
 from ...supervision.counters import consumption_as_json, consumption_of_json
 from ...supervision.given import Given
-from .allocation_record import AllocationRecord, Pod
+from .allocation_record import AllocationRecord
 
 logger = logging.getLogger(__name__)
 
@@ -51,48 +50,31 @@ SAVE_PATIENCE = 1.0
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Saved:
-    """One allocation as it is in the file."""
+    """One allocation as it is in the file.
 
-    uid: str
-    ids: tuple[str, ...]
-    state: Mapping[str, Any]
+    Attributes:
+        record: What is known of it.
+        is_seen: Whether a list has named one of its devices.
+    """
+
+    record: AllocationRecord
     is_seen: bool
-    given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
-    consumes: Mapping[str, Consumption] = attrs.field(factory=dict[str, Any])
-    suspects: frozenset[Pod] | None = None
-    pod: Pod | None = None
-    is_started: bool = True
-    is_back: bool = False
-
-    def as_record(self, resource: str) -> AllocationRecord:
-        """Return the allocation that was saved."""
-        return AllocationRecord(
-            uid=self.uid,
-            resource=resource,
-            ids=self.ids,
-            state=self.state,
-            given=self.given,
-            consumes=self.consumes,
-            suspects=self.suspects,
-            pod=self.pod,
-            is_started=self.is_started,
-            is_back=self.is_back,
-        )
 
     def as_json(self) -> dict[str, object]:
         """Return what the file says of it."""
-        pods = {} if self.suspects is None else {"pods": sorted(self.suspects)}
+        use = self.record
+        pods = {} if use.suspects is None else {"pods": sorted(use.suspects)}
         given: dict[str, object] = {}
-        if self.given:
-            given["given"] = {device_id: each.as_json() for device_id, each in self.given.items()}
-        scrubbed = {} if self.is_started else {"started": False}
-        scrubbed |= {"back": True} if self.is_back else {}
-        if self.consumes:
-            given["consumes"] = {device_id: consumption_as_json(each) for device_id, each in self.consumes.items()}
-        pod = {"pod": list(self.pod)} if self.pod is not None else {}
-        saved = {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen}
+        if use.given:
+            given["given"] = {device_id: each.as_json() for device_id, each in use.given.items()}
+        scrubbed = {} if use.is_started else {"started": False}
+        scrubbed |= {"back": True} if use.is_back else {}
+        if use.consumes:
+            given["consumes"] = {device_id: consumption_as_json(each) for device_id, each in use.consumes.items()}
+        pod = {"pod": list(use.pod)} if use.pod is not None else {}
+        saved = {"uid": use.uid, "ids": list(use.ids), "state": use.state, "seen": self.is_seen}
         return {**saved, **pod, **scrubbed, **pods, **given}
 
 
@@ -249,7 +231,7 @@ class AllocationStore:
                 continue
             self._dead.append((path, descriptor))
             paths.add(path)
-            found.update({each.uid: each for each in saved})
+            found.update({each.record.uid: each for each in saved})
         return list(found.values()), paths, has_neighbours
 
     def _neighbours(self) -> list[Saved]:
@@ -287,27 +269,31 @@ class AllocationStore:
                 raise _Unreadable(f"it says version {version!r} and resource {document['resource']!r}")
             if (plugin_dir := str(document.get("plugin_dir", self._plugin_dir))) != self._plugin_dir:
                 raise _OtherKubeletError(plugin_dir)
-            return [
-                Saved(
-                    uid=str(each["uid"]),
-                    ids=tuple(sorted({str(i) for i in each["ids"]})),
-                    state=dict(each["state"]),
-                    is_seen=bool(each["seen"]),
-                    given={str(i): Given.of_json(saved) for i, saved in each.get("given", {}).items()},
-                    consumes={str(i): consumption_of_json(saved) for i, saved in each.get("consumes", {}).items()},
-                    suspects=frozenset((str(space), str(pod)) for space, pod in each["pods"])
-                    if "pods" in each
-                    else None,
-                    pod=(str(each["pod"][0]), str(each["pod"][1])) if "pod" in each else None,
-                    is_started=bool(each.get("started", True)),
-                    is_back=bool(each.get("back", False)),
-                )
-                for each in document["allocations"]
-            ]
+            return [self._saved(each) for each in document["allocations"]]
         except _Unreadable:
             raise
         except (ValueError, TypeError, KeyError) as error:
             raise _Unreadable(f"it is broken ({type(error).__name__}: {error})") from None
+
+    def _saved(self, each: Mapping[str, Any]) -> Saved:
+        """Return an allocation of a file.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is none.
+        """
+        record = AllocationRecord(
+            uid=str(each["uid"]),
+            resource=self._resource,
+            ids=tuple(sorted({str(i) for i in each["ids"]})),
+            state=dict(each["state"]),
+            given={str(i): Given.of_json(saved) for i, saved in each.get("given", {}).items()},
+            consumes={str(i): consumption_of_json(saved) for i, saved in each.get("consumes", {}).items()},
+            suspects=frozenset((str(space), str(pod)) for space, pod in each["pods"]) if "pods" in each else None,
+            pod=(str(each["pod"][0]), str(each["pod"][1])) if "pod" in each else None,
+            is_started=bool(each.get("started", True)),
+            is_back=bool(each.get("back", False)),
+        )
+        return Saved(record, is_seen=bool(each["seen"]))
 
     def _set_aside(self, path: Path, error: _Unreadable | OSError) -> None:
         self.has_lost = True

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
 from kdp.deviceplugin.tracking.store import AllocationStore, Saved
 from kdp.errors import InvalidValueError
 from kdp.storage import locks
@@ -23,13 +24,26 @@ from kdp_testkit.patience import PATIENCE
 RESOURCE = "example.com/widget"
 PLUGINS = Path("/var/lib/kubelet/device-plugins")
 ONE = Saved(
-    uid="u1",
-    ids=("w0",),
-    state={"a": [1, None]},
+    AllocationRecord(
+        uid="u1",
+        resource=RESOURCE,
+        ids=("w0",),
+        state={"a": [1, None]},
+        given={"w0": Given(nodes=("/dev/w0",), identity="serial 1")},
+    ),
     is_seen=True,
-    given={"w0": Given(nodes=("/dev/w0",), identity="serial 1")},
 )
-TWO = Saved(uid="u2", ids=("w1", "w2"), state={}, is_seen=False, suspects=frozenset({("default", "train-0")}))
+TWO = Saved(
+    AllocationRecord(
+        uid="u2", resource=RESOURCE, ids=("w1", "w2"), state={}, suspects=frozenset({("default", "train-0")})
+    ),
+    is_seen=False,
+)
+
+
+def contents(allocations: Sequence[Saved]) -> list[dict[str, object]]:
+    assert all(each.record.resource == RESOURCE for each in allocations)
+    return [each.as_json() for each in allocations]
 
 
 def files(directory: Path) -> list[str]:
@@ -76,7 +90,7 @@ async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
     assert await second.adopt() == []  # its process lives
     first.close()
     await eventually_free(tmp_path / "state" / name)
-    assert await second.adopt() == [ONE, TWO]
+    assert contents(await second.adopt()) == contents([ONE, TWO])
     assert await third.adopt() == []  # another one was quicker
     assert name in files(tmp_path / "state")  # until it is safe elsewhere
     second.take()
@@ -105,7 +119,7 @@ async def test_a_process_that_saved_in_that_moment_was_taken_for_ended(
     monkeypatch.setattr(locks, "lock", save_first)
     assert await new.adopt() == []
     assert new.has_neighbours
-    assert await new.neighbours() == [ONE, TWO]
+    assert contents(await new.neighbours()) == contents([ONE, TWO])
     for each in (old, new):
         each.close()
 
@@ -133,7 +147,7 @@ async def test_a_second_container_that_waited_for_a_process_saw_none_while_the_f
 
     monkeypatch.setattr(locks, "lock", locked)
     monkeypatch.setattr(new, "_adopt", observed)
-    assert await new.adopt() == [ONE]
+    assert contents(await new.adopt()) == contents([ONE])
     assert (seen, new.has_neighbours) == ([True, True], False)
     new.close()
 
@@ -145,7 +159,7 @@ async def test_a_save_amid_an_adoption_lost_what_a_dead_process_gave(tmp_path: P
     dead.close()
     [name] = files(tmp_path)
     await eventually_free(tmp_path / name)
-    assert await living.adopt() == [ONE]
+    assert contents(await living.adopt()) == contents([ONE])
     assert await living.save([TWO])  # of an Allocate that came meanwhile
     assert name in files(tmp_path)
     living.take()
@@ -178,8 +192,8 @@ async def test_an_allocation_was_told_as_saved_while_the_file_with_it_was_still_
     disk.set()
     assert await first
     assert [each["uid"] for each in json.loads((tmp_path / files(tmp_path)[0]).read_text())["allocations"]] == [
-        ONE.uid,
-        TWO.uid,
+        ONE.record.uid,
+        TWO.record.uid,
     ]
     assert await second
     store.close()
@@ -311,9 +325,9 @@ async def test_what_was_saved_after_the_end_kept_the_file_from_the_next_one(tmp_
     ended = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     await ended.save([])
     ended.close()
-    assert await ended.save([Saved(uid="1", ids=("w0",), state={}, is_seen=True)])
+    assert await ended.save([Saved(AllocationRecord(uid="1", resource=RESOURCE, ids=("w0",), state={}), is_seen=True)])
     [name] = files(tmp_path)
     await eventually_free(tmp_path / name)
     next_one = AllocationStore(tmp_path, RESOURCE, PLUGINS)
-    assert [each.uid for each in await next_one.adopt()] == ["1"]
+    assert [each.record.uid for each in await next_one.adopt()] == ["1"]
     assert await ended.adopt() == []
