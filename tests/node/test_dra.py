@@ -167,8 +167,7 @@ async def driver(namespace: Namespace) -> AsyncIterator[Driver]:
         await cluster.clear_pods(found.namespace)
         await found.kill()
         nodes.clear()
-        for path in (f"/apis/{SLICES}", "/apis/resource.k8s.io/v1/deviceclasses"):
-            await cluster.api("DELETE", path)
+        await cluster.clear_published()
 
 
 async def test_a_pod_runs_with_the_device_of_its_claim(driver: Driver, figure: Figure) -> None:

@@ -22,7 +22,6 @@ from .test_dra import CLAIMS, PROGRAM, SLICES, Object, claim, pod
 DRIVER = "card.example.com"
 CARDS = Path(__file__).with_name("dra_cards.py")
 COUNT = 7
-CLASSES = "resource.k8s.io/v1/deviceclasses"
 
 
 def is_kind(kind: str) -> list[Object]:
@@ -113,8 +112,7 @@ async def cards(shared_cluster: Cluster) -> AsyncIterator[Driver]:
         yield Driver(cluster)
     finally:
         await cluster.kill("dra-cards")
-        for resource in (SLICES, CLASSES):
-            await cluster.api("DELETE", f"/apis/{resource}")
+        await cluster.clear_published()
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from .test_dra import PROGRAM
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*/dra/*.yaml"))
 PAGES = [EXAMPLES.parent / f"docs/how-to/{name}.md" for name in ("run-as-a-dra-driver", "publish-network-devices")]
-CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 SLICES = "resource.k8s.io/v1/resourceslices"
 VF = "0000:d8:00.2"
 VF_DRIVER = "vf.rdma.example.com"
@@ -101,8 +100,7 @@ async def run(namespace: Namespace) -> AsyncIterator[Run]:
 
     yield start
     await cluster.kill(process)
-    for path in (f"/apis/{SLICES}", CLASSES):
-        await cluster.api("DELETE", path)
+    await cluster.clear_published()
 
 
 async def test_minimal(run: Run) -> None:
@@ -226,8 +224,7 @@ async def test_the_scheduler_pairs_a_gpu_and_an_adapter_on_one_pci_root(namespac
         }
     finally:
         await cluster.clear_pods(namespace.name)
-        for path in (f"/apis/{SLICES}", CLASSES):
-            await cluster.api("DELETE", path)
+        await cluster.clear_published()
 
 
 def _virtual_functions(root: Path) -> None:
@@ -325,5 +322,4 @@ async def test_a_claim_tells_of_its_virtual_functions_interface_until_it_is_rele
             await cluster.kill(process)
         nodes.clear()
         shutil.rmtree(root)
-        for path in (f"/apis/{SLICES}", CLASSES):
-            await cluster.api("DELETE", path)
+        await cluster.clear_published()

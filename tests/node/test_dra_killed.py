@@ -14,7 +14,7 @@ import pytest
 from .backend import Figure
 from .conftest import Namespace
 from .deploy import DEVICES, Nodes, device_class
-from .test_dra import CLAIMS, DRIVER, SLICES, Driver, Object, claim, pod
+from .test_dra import CLAIMS, DRIVER, Driver, Object, claim, pod
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,8 +74,7 @@ async def driver(namespace: Namespace) -> AsyncIterator[Mortal]:
         await found.kill()
         nodes.clear()
         found.hardware.rmdir()
-        for path in (f"/apis/{SLICES}", "/apis/resource.k8s.io/v1/deviceclasses"):
-            await cluster.api("DELETE", path)
+        await cluster.clear_published()
 
 
 def both() -> Object:

@@ -33,7 +33,6 @@ COUNT = 7
 PROCESS = "dra-page"
 CLAIMS = "resource.k8s.io/v1/resourceclaims"
 SLICES = "resource.k8s.io/v1/resourceslices"
-CLASSES = "resource.k8s.io/v1/deviceclasses"
 Object = dict[str, Any]
 
 
@@ -93,8 +92,7 @@ async def driver(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
         yield cluster
     finally:
         await cluster.kill(PROCESS)
-        for resource in (SLICES, CLASSES):
-            await cluster.api("DELETE", f"/apis/{resource}")
+        await cluster.clear_published()
 
 
 @pytest.fixture

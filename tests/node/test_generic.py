@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from .backend import RESOURCE, Figure
+from .commands import kdp_command
 from .deploy import OPENS, Nodes, configuration
 from .nodekit import Kubelet
 
@@ -19,23 +19,9 @@ async def _running(kubelet: Kubelet, *options: str) -> AsyncIterator[asyncio.sub
     """Run the plugin beside the kubelet; it must still run at the end, and stop when asked to."""
     config = kubelet.work / "config.yaml"
     config.write_text(configuration(kubelet.work / "widgets"))
-    with (kubelet.work / "plugin.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kdp", "run", "generic", f"--set=config={config}"),
-            *(*kubelet.options, *options),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    try:
+    arguments = ("run", "generic", f"--set=config={config}", *kubelet.options, *options)
+    async with kdp_command(kubelet.work / "plugin.log", *arguments) as process:
         yield process
-        assert process.returncode is None
-        process.terminate()
-        assert await asyncio.wait_for(process.wait(), 20) == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def test_a_pod_keeps_its_device_while_kubelets_come_and_go(kubelet: Kubelet, figure: Figure) -> None:

@@ -166,8 +166,7 @@ async def adapters(namespace: Namespace) -> AsyncIterator[Adapters]:
         for file in found.specs:  # a plugin that stops leaves it
             file.unlink()
         shutil.rmtree(found.folder / "state", ignore_errors=True)  # the next test's numbers are others
-        for path in ("/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/deviceclasses"):
-            await cluster.api("DELETE", path)
+        await cluster.clear_published()
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,7 @@ async def written(namespace: Namespace) -> AsyncIterator[list[Object]]:
             resource = CLUSTERS_OWN.get(document["kind"], "")
             if resource and await cluster.get(resource, document["metadata"]["name"]):
                 await cluster.delete(resource, document["metadata"]["name"])
-        await cluster.api("DELETE", f"/apis/{SLICES}")
-        await cluster.api("DELETE", "/apis/resource.k8s.io/v1/deviceclasses")
+        await cluster.clear_published()
 
 
 def user() -> list[Object]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 import time
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from kdp_nvidia_gpu.fake import GpuState, NvmlState, compile_library
 
 from .backend import Figure
+from .commands import kdp_command
 from .deploy import Nodes
 from .nodekit import Kubelet
 from .nodekit.image import STAY
@@ -32,18 +31,13 @@ async def test_a_pod_gets_its_gpu_and_an_error_reaches_the_kubelet(kubelet: Kube
     state = kubelet.work / "state"
     state.write_text(STATE.text)
     Nodes(kubelet.work / "gpus/dev", *SHARED, "nvidia0", "nvidia1", "nvidia7")
-    with (kubelet.work / "plugin.log").open("wb") as log:
-        plugin = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kdp", "run", "nvidia-gpu", "--poll-interval=3600"),
-            *(*kubelet.options, f"--set=library={library}"),
-            *(f"--set=dev_root={kubelet.work}/gpus", "--set=strategies=envvar,device-nodes"),
-            *("--set=nvidia_runtime=true", "--set=hold_down=2"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "FAKE_NVML": str(state)},
-        )
-    try:
+    arguments = (
+        *("run", "nvidia-gpu", "--poll-interval=3600", *kubelet.options, f"--set=library={library}"),
+        *(f"--set=dev_root={kubelet.work}/gpus", "--set=strategies=envvar,device-nodes"),
+        *("--set=nvidia_runtime=true", "--set=hold_down=2"),
+    )
+    env = {**os.environ, "FAKE_NVML": str(state)}
+    async with kdp_command(kubelet.work / "plugin.log", *arguments, env=env):
         await _until_listed(kubelet, 3, 3)
         kubelet.put("one", {RESOURCE: 1}, OPENS)
         said = await kubelet.until_said("one", "done")
@@ -65,12 +59,6 @@ async def test_a_pod_gets_its_gpu_and_an_error_reaches_the_kubelet(kubelet: Kube
         assert "Requested: 2, Available: 1" in refused["message"]
         await _until_listed(kubelet, 3, 3, times=2)  # it has recovered
         assert (await kubelet.until_pod("one", "Running"))["status"]["containerStatuses"][0]["restartCount"] == 0
-        plugin.terminate()
-        assert await asyncio.wait_for(plugin.wait(), 20) == 0
-    finally:
-        if plugin.returncode is None:
-            plugin.kill()
-            await plugin.wait()
 
 
 async def _until_listed(kubelet: Kubelet, total: int, healthy: int, *, times: int = 1) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -20,6 +19,7 @@ import pytest
 from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
 from kdp_testkit.patience import PATIENCE
 
+from .commands import kdp_command
 from .conftest import MakeCluster, Namespace
 from .nodekit import Cluster
 from .nodekit.image import STAY
@@ -56,27 +56,16 @@ def install_toolkit(machine: Machine, node: FakeNode) -> None:
 async def running(machine: Machine, node: FakeNode, strategy: str) -> AsyncIterator[str]:
     """Run the plugin beside the cluster; where its readiness can be read."""
     log = machine.work / "plugin.log"
-    with log.open("wb") as stream:
-        plugin = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kdp", "run", "nvidia-gpu", f"--set=strategies={strategy}"),
-            *(f"--host-root={node.root}", *machine.options),
-            *("--http=127.0.0.1:0", "--state-dir=none"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            env={name: text for name, text in os.environ.items() if not name.startswith("NVIDIA_")},
-        )
-    try:
+    arguments = (
+        *("run", "nvidia-gpu", f"--set=strategies={strategy}", f"--host-root={node.root}", *machine.options),
+        *("--http=127.0.0.1:0", "--state-dir=none"),
+    )
+    env = {name: text for name, text in os.environ.items() if not name.startswith("NVIDIA_")}
+    async with kdp_command(log, *arguments, env=env):
         address = re.compile(r"(http://127\.0\.0\.1:\d+)/readyz")
         await machine.until(lambda: address.search(log.read_text()), "the plugin says where its readiness is")
         [found] = address.findall(log.read_text())[:1]
         yield f"{found}/readyz"
-        plugin.terminate()
-        assert await asyncio.wait_for(plugin.wait(), 20) == 0
-    finally:
-        if plugin.returncode is None:
-            plugin.kill()
-            await plugin.wait()
 
 
 def readiness(url: str) -> dict[str, Any]:

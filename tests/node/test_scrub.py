@@ -114,8 +114,7 @@ async def scratches(namespace: Namespace) -> AsyncIterator[Scratches]:
         await cluster.clear_pods(found.namespace)
         await found.kill()
         shutil.rmtree(found.folder)
-        for path in ("/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/deviceclasses"):
-            await cluster.api("DELETE", path)
+        await cluster.clear_published()
 
 
 @pytest.mark.parametrize("seconds", [40.0, pytest.param(180.0, marks=pytest.mark.slow)])

@@ -32,8 +32,7 @@ async def limits(shared_cluster: Cluster) -> AsyncIterator[Limits]:
     """Those of the server; the slices and classes of the test are gone at its end."""
     version = await shared_cluster.api("GET", "/version")
     yield Limits.of(version["gitVersion"])
-    for path in (PATH, "/apis/resource.k8s.io/v1/deviceclasses"):
-        await shared_cluster.api("DELETE", path)
+    await shared_cluster.clear_published()
 
 
 async def test_a_slice_that_is_judged_only_is_not_stored(shared_cluster: Cluster, limits: Limits) -> None:

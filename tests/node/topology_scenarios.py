@@ -88,28 +88,28 @@ async def an_ill_device_makes_a_node_promising(on: Play) -> None:
     await on.admit(pod("p", 2))
 
 
-@under(*POLICIES)
-async def devices_of_several_nodes_and_of_none(on: Play) -> None:
-    """Devices of one node, of two and of none in one resource: those of none never count."""
-    await preferring(on, on_nodes(w0=(0,), w1=(0, 1), w2=None, w3=(1,), w4=None))
-    for count in (1, 2, 3, 4, 5):
+async def one_after_another(on: Play, *counts: int) -> None:
+    """Have a pod come with each of these numbers of devices, and go."""
+    for count in counts:
         one = pod(f"p{count}", count)
         await on.hints(one)
         await on.admit(one)
         if one.uid in on.pods:
             await on.delete(one)
+
+
+@under(*POLICIES)
+async def devices_of_several_nodes_and_of_none(on: Play) -> None:
+    """Devices of one node, of two and of none in one resource: those of none never count."""
+    await preferring(on, on_nodes(w0=(0,), w1=(0, 1), w2=None, w3=(1,), w4=None))
+    await one_after_another(on, 1, 2, 3, 4, 5)
 
 
 @under(*POLICIES)
 async def nodes_that_are_not_there(on: Play) -> None:
     """NUMA nodes that the machine has not got, -1 among them, and a topology without nodes."""
     await preferring(on, on_nodes(w0=(7,), w1=(-1,), w2=(64, 0), w3=()))
-    for count in (1, 2, 4):
-        one = pod(f"p{count}", count)
-        await on.hints(one)
-        await on.admit(one)
-        if one.uid in on.pods:
-            await on.delete(one)
+    await one_after_another(on, 1, 2, 4)
 
 
 @under(*POLICIES)

@@ -60,6 +60,14 @@ class Mutant:
         return mutant
 
 
+def each_mutant(mutants: Iterable[Mutant]) -> pytest.MarkDecorator:
+    """Mark a test that each of these is to be killed by: a slow one, which reads this repository's sources."""
+    marks = (pytest.mark.repository, pytest.mark.slow)
+    return pytest.mark.parametrize(
+        "mutant", [pytest.param(each, id=f"{each.invariant}-{each.name}", marks=marks) for each in mutants]
+    )
+
+
 def live(
     machine: type[RuleBasedStateMachine],
     *,

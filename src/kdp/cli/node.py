@@ -32,6 +32,12 @@ _yes = click.option("--yes", is_flag=True, help="Agree to what would be asked.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Let the API server check it, and change nothing.")
 
 
+def _of_a_node(function: Callable[..., object]) -> Callable[..., object]:
+    """Give a command the options of those that change a resource in a node's status."""
+    options = (_yes, _dry_run, node_option, cluster_option, setting_options("state_dir", help=_STATE_DIR))
+    return functools.reduce(lambda made, option: option(made), reversed((*options, format_option())), function)
+
+
 @click.group("node", cls=Group, short_help="Label a node by its devices; count resources by hand.")
 def command() -> None:
     """Label a node by its devices, or tell the scheduler of resources that no plugin serves."""
@@ -213,12 +219,7 @@ def _tell(out: TextIO, node: str, change: LabelChange, *, is_refused: bool, dry_
 
 @command.command("advertise", short_help="Tell the scheduler of a resource that no plugin serves.")
 @click.argument("assignment", metavar="NAME=NUMBER")
-@_yes
-@_dry_run
-@node_option
-@cluster_option
-@setting_options("state_dir", help=_STATE_DIR)
-@format_option()
+@_of_a_node
 def advertise(
     assignment: str,
     yes: bool,
@@ -264,12 +265,7 @@ def advertise(
 @click.option(
     "--force", is_flag=True, help="Remove a number that the kubelet wrote, too; it comes back if it is right."
 )
-@_yes
-@_dry_run
-@node_option
-@cluster_option
-@setting_options("state_dir", help=_STATE_DIR)
-@format_option()
+@_of_a_node
 def withdraw(
     name: str,
     force: bool,

@@ -381,6 +381,11 @@ featureGates: {json.dumps(self._gates)}
 
         await self.until(is_clear, f"the pods of namespace {namespace} are gone", every=0.05)
 
+    async def clear_published(self) -> None:
+        """Delete all ResourceSlices and DeviceClasses."""
+        for plural in ("resourceslices", "deviceclasses"):
+            await self.api("DELETE", f"/apis/resource.k8s.io/v1/{plural}")
+
     @asynccontextmanager
     async def namespace(self) -> AsyncIterator[str]:
         """Make a namespace for a test; at the end its pods are gone from the node, their devices with them."""

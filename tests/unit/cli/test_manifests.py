@@ -330,16 +330,21 @@ def test_a_plugin_has_the_rights_that_its_settings_need(
 
 # -- DRA ---------------------------------------------------------------------------------------------------------------
 
+RIGHTS = (
+    "ServiceAccount",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+)
+"""What a driver's account is, and what it may write."""
+
 
 def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
     documents = made(f"{target}:Widgets", "--mode=dra", "--namespace=devices")
 
     assert [each["kind"] for each in documents] == [
-        "ServiceAccount",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "ClusterRole",
-        "ClusterRoleBinding",
+        *RIGHTS,
         "DeviceClass",
         "NetworkPolicy",
         "DaemonSet",
@@ -367,11 +372,7 @@ def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: 
     documents = made(f"{target}:Widgets", "--mode=dra-controller", "--pool=fabric", "--pool-nodes=example.com/fabric=a")
 
     assert [each["kind"] for each in documents] == [
-        "ServiceAccount",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "ClusterRole",
-        "ClusterRoleBinding",
+        *RIGHTS,
         "NetworkPolicy",
         "Deployment",
     ]

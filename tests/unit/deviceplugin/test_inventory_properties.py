@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import attrs
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from typing_extensions import override
@@ -23,7 +22,7 @@ from kdp.deviceplugin.wire import encode_device, worst_case_bytes
 from kdp.errors import ListTooLargeError
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
 
-from ..mutants import Mutant, assert_killed, holds, live
+from ..mutants import Mutant, assert_killed, each_mutant, holds, live
 
 Told = dict[str, tuple[str, tuple[int, ...]]]
 
@@ -325,9 +324,7 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.repository
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
+@each_mutant(MUTANTS)
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.deviceplugin.inventory")
     assert_killed(mutant, (partial(run, examples=30, module=module, number=number) for number in range(60)))

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
-import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from kdp.deviceplugin import session as real
 
-from ..mutants import Mutant, assert_killed, live
+from ..mutants import Mutant, assert_killed, each_mutant, live
 from ..strategies import EFFORT
 from .session_world import EVENTS, LATE, STATES, Chaos, Pair, WatcherWorld, World
 
@@ -176,9 +175,7 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.repository
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
+@each_mutant(MUTANTS)
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.deviceplugin.session")
     machines: list[type[World | Chaos]] = [Chaos, World, WatcherWorld]

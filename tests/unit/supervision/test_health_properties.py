@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import attrs
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from typing_extensions import override
@@ -19,7 +18,7 @@ from typing_extensions import override
 import kdp
 from kdp.supervision import health as real
 
-from ..mutants import Mutant, assert_killed, holds, live
+from ..mutants import Mutant, assert_killed, each_mutant, holds, live
 from ..strategies import EFFORT
 
 UNITS = {"card-0": "card", "card-1": "card", "solo": "solo"}
@@ -414,9 +413,7 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.repository
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
+@each_mutant(MUTANTS)
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.supervision.health")
     assert_killed(mutant, (partial(run, examples=40, module=module, number=number) for number in range(60)))

@@ -448,16 +448,11 @@ class AllocationRecords:
             return False
         from .store import Saved
 
-        return await store.save(
-            [
-                Saved(
-                    # A copy: it is written by another thread.
-                    attrs.evolve(each, suspects=self._allocations.suspects(each)),
-                    is_seen=self._allocations.is_seen(each),
-                )
-                for each in self._allocations.owed(resource.name)
-            ]
-        )
+        owed = self._allocations.owed(resource.name)
+        # Copies, because another thread writes them.
+        copies = [attrs.evolve(each, suspects=self._allocations.suspects(each)) for each in owed]
+        seen = [self._allocations.is_seen(each) for each in owed]
+        return await store.save([*map(Saved, copies, seen)])
 
     def _adopt_soon(self, resource: KeptResource) -> None:
         if self._tasks is not None and not resource.is_adopting:

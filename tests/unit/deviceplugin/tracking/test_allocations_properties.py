@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import attrs
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
@@ -24,7 +23,7 @@ from kdp.deviceplugin.tracking import allocation_record as record
 from kdp.deviceplugin.tracking import allocations as real
 from kdp.deviceplugin.tracking.pace import Pace
 
-from ...mutants import Mutant, assert_killed, holds, live
+from ...mutants import Mutant, assert_killed, each_mutant, holds, live
 from .test_scrub_properties import MUTANTS as OF_SCRUBS
 
 RESOURCES = ["example.com/a", "example.com/b"]
@@ -589,9 +588,7 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.repository
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
+@each_mutant(MUTANTS)
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.deviceplugin.tracking.allocations")
     assert_killed(

@@ -14,14 +14,13 @@ from types import ModuleType
 from typing import Any, ClassVar, Final
 
 import attrs
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from kdp.deviceplugin.tracking import allocations as real
 from kdp.deviceplugin.tracking.pace import Pace
 
-from ...mutants import Mutant, assert_killed, holds, live
+from ...mutants import Mutant, assert_killed, each_mutant, holds, live
 
 R: Final = "example.com/scratch"
 IDS: Final = ["s0::0", "s0::1", "s1", "s2"]
@@ -311,9 +310,7 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.repository
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
+@each_mutant(MUTANTS)
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.deviceplugin.tracking.allocations")
     assert_killed(mutant, (partial(run, examples=60, module=module, number=number) for number in range(60)))

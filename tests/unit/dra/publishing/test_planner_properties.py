@@ -25,7 +25,7 @@ from kdp.cluster.api import ApiError, WatchEvent
 from kdp.dra.publishing import planner as real
 from kdp.dra.publishing.slices import Pool
 
-from ...mutants import Mutant, assert_killed, holds, live
+from ...mutants import Mutant, assert_killed, each_mutant, holds, live
 from ..memory_api import MemoryServer
 
 MODULE = "kdp.dra.publishing.planner"
@@ -347,8 +347,7 @@ MUTANTS_OF_PACING = [
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@each_mutant(MUTANTS)
 def test_mutants_are_noticed(mutant: Mutant) -> None:
     module = mutant.load(MODULE)
     assert_killed(
@@ -360,8 +359,7 @@ def test_mutants_are_noticed(mutant: Mutant) -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS_OF_PACING, ids=lambda mutant: mutant.name)
+@each_mutant(MUTANTS_OF_PACING)
 def test_mutants_of_the_pacing_are_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     module = mutant.load("kdp.dra.publishing.pacing")
     monkeypatch.setattr(real, "WriteRate", module.WriteRate)
