@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +23,7 @@ async def kdp_command(
     """
     with log.open("wb") as stream:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kdp", *map(os.fspath, arguments)),
+            *(sys.executable, "-m", "kdp", *map(str, arguments)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.cluster.client import KubeApi
-from kdp.dra.claims.jobs import Outcome
+from kdp.dra.claims.jobs import JobOutcome
 from kdp.dra.claims.prepare import Preparer
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
@@ -37,7 +37,7 @@ def spread(killer: Killer) -> None:
         setattr(os, name, killer.before(name, getattr(os, name)))
     prepare = Preparer.prepare
 
-    async def wrapped(preparer: Preparer, claims: Iterable[Claim]) -> dict[str, Outcome]:
+    async def wrapped(preparer: Preparer, claims: Iterable[Claim]) -> dict[str, JobOutcome]:
         killer.is_armed = True
         outcomes = await prepare(preparer, claims)
         killer.step("before the answer")

@@ -29,7 +29,7 @@ from kdp.daemon.probes import Probes
 from kdp.daemon.readiness import Readiness
 from kdp.daemon.stderr_handler import StderrHandler
 from kdp.dra import wire
-from kdp.dra.claims.jobs import Outcome
+from kdp.dra.claims.jobs import JobOutcome
 from kdp.errors import AllocationError, printable, sentence, within_bytes
 from kdp.model.devices import Health
 from kdp.proto.dra.v1 import api_pb2
@@ -128,12 +128,12 @@ async def _body(details: Mapping[str, object]) -> str:
 
 
 def claim_error(text: str) -> str:
-    reply = api_pb2.NodePrepareResourcesResponse.FromString(wire.encode_prepared({"uid": Outcome(error=text)}))
+    reply = api_pb2.NodePrepareResourcesResponse.FromString(wire.encode_prepared({"uid": JobOutcome(error=text)}))
     return reply.claims["uid"].error
 
 
 def unprepare_error(text: str) -> str:
-    reply = api_pb2.NodeUnprepareResourcesResponse.FromString(wire.encode_unprepared({"uid": Outcome(error=text)}))
+    reply = api_pb2.NodeUnprepareResourcesResponse.FromString(wire.encode_unprepared({"uid": JobOutcome(error=text)}))
     return reply.claims["uid"].error
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
+
+import kdp
 
 SURFACE: dict[str, list[str]] = {
     "kdp": [
@@ -188,3 +192,15 @@ def test_no_public_signature_shows_the_wire() -> None:
         if (found := [text for text in map(str, getattr(thing, "__annotations__", {}).values()) if WIRE.search(text)])
     }
     assert not shown
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A reader who meets ``Answer`` need not ask which of five it is. ``Status`` is public in two modules."""
+    places: dict[str, set[str]] = {}
+    package = Path(kdp.__file__).parent
+    for path in package.rglob("*.py"):
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, set()).add(str(path.relative_to(package)))
+    found = {name: where for name, where in places.items() if len(where) > 1}
+    assert found == {"Status": {"deviceplugin/manager.py", "dra/driver.py"}}

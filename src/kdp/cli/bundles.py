@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..daemon.setting import Given
+from ..daemon.setting import GivenValue
 from ..daemon.sources import from_environment
 from ..doctor import bundle
 from ..errors import ConfigurationError
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from .config import ConfigFile
 
 
-def settings_of(flags: Mapping[str, str | None], assignments: Sequence[str], config: ConfigFile) -> bundle.Settings:
+def settings_of(
+    flags: Mapping[str, str | None], assignments: Sequence[str], config: ConfigFile
+) -> bundle.BundleSettings:
     """Return what the command knows of the plugin's settings, from flags, variables, and the file."""
     given = {each.label: str(each.value) for each in from_environment(os.environ).values()}
     given |= {each.label: str(each.value) for each in config.settings.values()}
@@ -38,10 +40,10 @@ def settings_of(flags: Mapping[str, str | None], assignments: Sequence[str], con
     }
     parameters |= {name: text for name, _, text in (each.partition("=") for each in assignments)}
     kubeconfig = flags.get("kubeconfig") or os.environ.get("KDP_KUBECONFIG") or config.settings.get("kubeconfig")
-    named = kubeconfig.value if isinstance(kubeconfig, Given) else kubeconfig
+    named = kubeconfig.value if isinstance(kubeconfig, GivenValue) else kubeconfig
     hidden = [_of_file(path) for path in (*_kubeconfigs(named), *_ACCOUNT)]
     hidden.append((config.text or "").encode(errors="replace"))
-    return bundle.Settings(settings=given, parameters=parameters, hidden=hidden, parameters_of=_parameters_of)
+    return bundle.BundleSettings(settings=given, parameters=parameters, hidden=hidden, parameters_of=_parameters_of)
 
 
 def _parameters_of(path: Path, text: str) -> dict[str, object]:
@@ -69,7 +71,7 @@ def _of_file(path: Path) -> bytes:
         return b""
 
 
-def write(out: TextIO, file: Path, node: Node, findings: Sequence[Finding], settings: bundle.Settings) -> None:
+def write(out: TextIO, file: Path, node: Node, findings: Sequence[Finding], settings: bundle.BundleSettings) -> None:
     """Write the bundle, and say first what is in it.
 
     Raises:

@@ -28,7 +28,7 @@ from .parameters import alternatives, parameters_schema, words_of
 from .targets import settable
 
 if TYPE_CHECKING:
-    from ..daemon.setting import Given
+    from ..daemon.setting import GivenValue
     from ..manifests.deployment import Deployment
     from ..manifests.placement import Placement
     from ..model.needs import Needs
@@ -53,7 +53,7 @@ def facts_of(invocation: Invocation, deployment: Deployment, placement: Placemen
     version = _VERSION.fullmatch(tag)
     arguments = {name: value for name, value in recipe.arguments.items() if not isinstance(value, Host)}
     names = {setting.name for setting in offered(plan.settings.mode)}
-    file: Mapping[str, Given] = read_config(invocation.config).settings
+    file: Mapping[str, GivenValue] = read_config(invocation.config).settings
     if deployment.config_label is not None:  # then the files stay files, and a value would hide what is in them
         arguments = {name: arguments[name] for name, _, _ in invocation.parameters()}
         file = {}
@@ -74,7 +74,7 @@ def facts_of(invocation: Invocation, deployment: Deployment, placement: Placemen
     )
 
 
-def _config(invocation: Invocation, file: Mapping[str, Given], names: set[str]) -> dict[str, Any]:
+def _config(invocation: Invocation, file: Mapping[str, GivenValue], names: set[str]) -> dict[str, Any]:
     """Return the settings that were given by flag, variable, or file, by key."""
     found: dict[str, Any] = {}
     for name in (name for name in SETTINGS if name in names):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 import attrs
 
-from ..daemon.setting import Given
+from ..daemon.setting import GivenValue
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, kind_of
 from ..model.spelling import hint
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class ConfigFile:
     """What a file says: settings and parameters of the constructor by name, and its text; None: there is no file."""
 
-    settings: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
-    parameters: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
+    settings: Mapping[str, GivenValue] = attrs.field(factory=dict[str, GivenValue])
+    parameters: Mapping[str, GivenValue] = attrs.field(factory=dict[str, GivenValue])
     text: str | None = attrs.field(default=None, eq=False, repr=False)
 
 
@@ -53,8 +53,8 @@ def read(path: Path | None, text: str | None = None) -> ConfigFile:
             f"configuration file {path}: must be a mapping of option names to values, this is "
             f"{kind_of(content)}; valid is 'poll-interval: 10'"
         )
-    settings: dict[str, Given] = {}
-    parameters: dict[str, Given] = {}
+    settings: dict[str, GivenValue] = {}
+    parameters: dict[str, GivenValue] = {}
     for key, value in cast("dict[object, object]", content).items():
         name = str(key).replace("-", "_")
         if name in settings:
@@ -64,11 +64,11 @@ def read(path: Path | None, text: str | None = None) -> ConfigFile:
         elif name not in SETTINGS:
             raise ConfigurationError(_unknown(path, str(key)))
         elif value is not None or name == "poll_interval":
-            settings[name] = Given(f"{key} in {path}", value)
+            settings[name] = GivenValue(f"{key} in {path}", value)
     return ConfigFile(settings, parameters, text)
 
 
-def _parameters(path: Path, value: object) -> dict[str, Given]:
+def _parameters(path: Path, value: object) -> dict[str, GivenValue]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -77,7 +77,8 @@ def _parameters(path: Path, value: object) -> dict[str, Given]:
             f"{kind_of(value)}; valid is 'set: {{count: 4}}'"
         )
     return {
-        str(name): Given(f"set.{name} in {path}", held) for name, held in cast("dict[object, object]", value).items()
+        str(name): GivenValue(f"set.{name} in {path}", held)
+        for name, held in cast("dict[object, object]", value).items()
     }
 
 

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ..daemon.plan import Plan
+    from ..daemon.plan import ServingPlan
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
 
 
-def show(out: TextIO, backend: DeviceBackend, plan: Plan, format: str) -> None:
+def show(out: TextIO, backend: DeviceBackend, plan: ServingPlan, format: str) -> None:
     """Open a backend, discover once, close it, and print the devices with the pods that hold them.
 
     Raises:

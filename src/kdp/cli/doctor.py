@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ..daemon.found_sockets import found_sockets
-from ..daemon.setting import Given
+from ..daemon.setting import GivenValue
 from ..daemon.settings import SETTINGS, Settings
 from ..daemon.sources import from_environment, resolve_some
 from ..doctor.answers import Verdict
@@ -31,7 +31,7 @@ from .streams import document, end_now, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ..doctor.outside.facts import Facts
+    from ..doctor.outside.facts import NodeFacts
 
 _NAMES = (
     "kubelet_root",
@@ -180,7 +180,7 @@ def _seen_from_outside(name: str, kubeconfig: str | None) -> list[Finding]:
 
     api = KubeApi(kubeconfig)
 
-    def work() -> Facts:
+    def work() -> NodeFacts:
         return asyncio.run(gather(api, name))
 
     return examine(FROM_OUTSIDE, Once(work))
@@ -212,7 +212,7 @@ def _file(path: Path | None) -> tuple[ConfigFile, str | None]:
 
 
 def _settings(flags: Mapping[str, str | None], file: ConfigFile) -> Settings:
-    strongest = {name: Given(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
+    strongest = {name: GivenValue(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
     return resolve_some([strongest, from_environment(os.environ), file.settings], _NAMES)
 
 

@@ -13,8 +13,8 @@ from typing import Any, cast, final
 
 import attrs
 
-from ..daemon.plan import Plan, check_backends, host_of
-from ..daemon.setting import Given
+from ..daemon.plan import ServingPlan, check_backends, host_of
+from ..daemon.setting import GivenValue
 from ..daemon.settings import SETTINGS, Settings
 from ..daemon.sources import from_environment, resolve
 from ..errors import ConfigurationError, InvalidValueError
@@ -53,7 +53,7 @@ class Invocation:
     _backends: tuple[DeviceBackend, ...] = attrs.field(default=(), init=False)
     _host: tuple[object, Host] | None = attrs.field(default=None, init=False)
 
-    def plan(self, text: str | None = None) -> Plan:
+    def plan(self, text: str | None = None) -> ServingPlan:
         """Return what is to be served; the same backends as last time if nothing about them has changed.
 
         Args:
@@ -69,7 +69,7 @@ class Invocation:
         made = self._made(host, file)
         if settings.snapshot is not None:
             self._check_hosts()
-        return Plan(made, settings, host, file.text)
+        return ServingPlan(made, settings, host, file.text)
 
     def settings(self) -> Settings:
         """Return the settings alone, where no target is needed.
@@ -80,7 +80,7 @@ class Invocation:
         return self._settings(read_config(self.config))
 
     def _settings(self, file: ConfigFile) -> Settings:
-        flags = {name: Given(SETTINGS[name].flag, text) for name, text in self.flags.items() if text is not None}
+        flags = {name: GivenValue(SETTINGS[name].flag, text) for name, text in self.flags.items() if text is not None}
         layers = [flags, from_environment(os.environ), file.settings]
         return resolve(layers, checks_needs=self.checks_needs, used=self.used)
 
@@ -183,12 +183,12 @@ def _check_distinct(targets: Sequence[str]) -> None:
             raise ConfigurationError(f"target {target!r} was given twice; name each target once")
 
 
-def _merged(file: ConfigFile, stronger: Mapping[str, Given]) -> dict[str, Given]:
+def _merged(file: ConfigFile, stronger: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
     hidden = {name.upper() for name in stronger}
     return {**{name: value for name, value in file.parameters.items() if name.upper() not in hidden}, **stronger}
 
 
-def _given(assignments: Sequence[str]) -> dict[str, Given]:
+def _given(assignments: Sequence[str]) -> dict[str, GivenValue]:
     """Return what flags and variables give, by the parameter's name.
 
     A variable's name is in capitals: the flag of the same parameter wins over it, whatever its case.
@@ -199,7 +199,7 @@ def _given(assignments: Sequence[str]) -> dict[str, Given]:
     return {name: value for name, value in variables.items() if name.upper() not in hidden} | flags
 
 
-def _from_flags(assignments: Sequence[str]) -> dict[str, Given]:
+def _from_flags(assignments: Sequence[str]) -> dict[str, GivenValue]:
     texts: dict[str, list[str]] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -210,12 +210,12 @@ def _from_flags(assignments: Sequence[str]) -> dict[str, Given]:
                 f"--set: {tokens.shown('', assignment)} must be NAME=VALUE; valid is --set count=4"
             )
         texts.setdefault(name, []).append(text)
-    return {name: Given(f"--set {name}", held[0] if len(held) == 1 else held) for name, held in texts.items()}
+    return {name: GivenValue(f"--set {name}", held[0] if len(held) == 1 else held) for name, held in texts.items()}
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+def _from_environment(environ: Mapping[str, str]) -> dict[str, GivenValue]:
     return {
-        variable.removeprefix(_SET_VARIABLE): Given(variable, text)
+        variable.removeprefix(_SET_VARIABLE): GivenValue(variable, text)
         for variable, text in environ.items()
         if variable.startswith(_SET_VARIABLE) and text
     }

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ..daemon.plan import Plan
+    from ..daemon.plan import ServingPlan
     from .invocation import Invocation
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class ConfigKeeper:
         self._read: tuple[str | None, dict[str, object]] = (None, {})
         self._piped: str | None = None
 
-    def first(self) -> Plan:
+    def first(self) -> ServingPlan:
         """Return the plan to start with.
 
         Raises:
@@ -76,7 +76,7 @@ class ConfigKeeper:
             self.rejection = Rejection(reason=message_of(error), since=time.time())
             return plan
 
-    def last_good(self) -> Plan | None:
+    def last_good(self) -> ServingPlan | None:
         """Return the plan of an earlier file; None: none was kept, or it is not only the file.
 
         It blocks for the disk.
@@ -89,7 +89,7 @@ class ConfigKeeper:
         except (ConfigurationError, InvalidValueError):
             return None
 
-    def again(self) -> Plan:
+    def again(self) -> ServingPlan:
         """Return the plan of the file as it is now.
 
         Raises:
@@ -109,7 +109,7 @@ class ConfigKeeper:
             self._read = (plan.text, self._key)
         return plan
 
-    def keep(self, plan: Plan) -> None:
+    def keep(self, plan: ServingPlan) -> None:
         """Keep the text of a plan that has proved itself; that of one that was not read from the file is kept already.
 
         It blocks for the disk. A fault of it is a warning in the log.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ..daemon.plan import Plan
+    from ..daemon.plan import ServingPlan
     from .invocation import Invocation
     from .kept_config import ConfigKeeper
 
@@ -64,7 +64,7 @@ class LabelledConfig:
         self._choice = ConfigChoice(invocation.config, key, state_dir=_state_dir(invocation))
         self._reader = LabelReader(self._choice, node=node, kubeconfig=self._given("kubeconfig"))
 
-    def first(self) -> Plan:
+    def first(self) -> ServingPlan:
         """Return the plan to start with.
 
         Raises:
@@ -81,7 +81,7 @@ class LabelledConfig:
         self._choice.keep()
         return plan
 
-    def again(self) -> Plan:
+    def again(self) -> ServingPlan:
         """Return the plan of the configuration that the label names now.
 
         Raises:

@@ -15,7 +15,7 @@ import click
 
 from ..daemon.found_sockets import found_sockets
 from ..daemon.missing_socket import why_no_socket
-from ..daemon.setting import Given
+from ..daemon.setting import GivenValue
 from ..daemon.settings import SETTINGS
 from ..daemon.sources import from_environment, resolve_some
 from ..errors import ConfigurationError
@@ -112,5 +112,5 @@ def several(found: Sequence[Path]) -> str:
 
 
 def _settings(flags: Mapping[str, str | None]) -> Settings:
-    strongest = {name: Given(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
+    strongest = {name: GivenValue(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
     return resolve_some([strongest, from_environment(os.environ)], _NAMES)

@@ -21,14 +21,14 @@ from .streams import shown
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping
 
-    from ..daemon.plan import Plan
+    from ..daemon.plan import ServingPlan
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
 
 _T = TypeVar("_T")
 
 
-def discovered(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device, ...]]:
+def discovered(backend: DeviceBackend, plan: ServingPlan) -> Mapping[str, tuple[Device, ...]]:
     """Open a backend of an invocation's plan, discover once, close it, and return its devices by resource."""
     from ..supervision.discover import discover_once
 
@@ -41,7 +41,7 @@ def listed(found: Mapping[str, tuple[Device, ...]]) -> dict[str, tuple[Device, .
     return {name: devices for name, devices in kept.items() if devices or not found[name]}
 
 
-def looked(look: Callable[..., Awaitable[_T]], backend: DeviceBackend, plan: Plan) -> _T:
+def looked(look: Callable[..., Awaitable[_T]], backend: DeviceBackend, plan: ServingPlan) -> _T:
     """Return what a function of `kdp.supervision.discover` finds.
 
     Raises:

@@ -41,7 +41,7 @@ from .yaml_text import to_yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..daemon.plan import Plan
+    from ..daemon.plan import ServingPlan
     from ..manifests.deployment import Probing
     from ..model.devices import Device
     from ..model.needs import Needs
@@ -285,7 +285,7 @@ def _deployment(
     )
 
 
-def _account(plan: Plan, *, in_container: bool, reads_labels: bool) -> Account | None:
+def _account(plan: ServingPlan, *, in_container: bool, reads_labels: bool) -> Account | None:
     """Return what a device plugin does in the cluster; None: nothing."""
     settings = plan.settings
     if settings.mode != "device-plugin" or not (settings.asks_cluster or (reads_labels and in_container)):
@@ -304,7 +304,7 @@ def _account(plan: Plan, *, in_container: bool, reads_labels: bool) -> Account |
     )
 
 
-def _check_cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, extended_resource: bool) -> None:
+def _check_cluster(backend: DeviceBackend, plan: ServingPlan, *, in_container: bool, extended_resource: bool) -> None:
     """Refuse what a plugin or driver cannot be in the cluster.
 
     Raises:
@@ -338,7 +338,7 @@ def _check_cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, ex
 
 def _cluster(
     backend: DeviceBackend,
-    plan: Plan,
+    plan: ServingPlan,
     found: Mapping[str, tuple[Device, ...]],
     *,
     extended_resource: bool,
@@ -361,7 +361,7 @@ def _cluster(
     )
 
 
-def _found(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device, ...]] | None:
+def _found(backend: DeviceBackend, plan: ServingPlan) -> Mapping[str, tuple[Device, ...]] | None:
     """Return what is discovered here, by resource; None: the discovery failed."""
     try:
         return discovered(backend, plan)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..cluster.api import Object
     from ..cluster.nodes import NodesApi
-    from ..operations.extended_resources import Change
+    from ..operations.extended_resources import ResourceChange
     from ..operations.node_labels import LabelChange
 
 _STATE_DIR = {"state_dir": "The state directory of the plugins, where they are asked whether one serves the resource."}
@@ -248,7 +248,7 @@ def advertise(
     with refusing():
         name, count = parse_assignment(assignment)
 
-        def decide(found: Object, served_by: str | None) -> Change:
+        def decide(found: Object, served_by: str | None) -> ResourceChange:
             return advertising(found, name, count, served_by=served_by)
 
         where, change = _changed(kubeconfig, node, name, decide, state_dir, yes=yes, dry_run=dry_run)
@@ -294,7 +294,7 @@ def withdraw(
     with refusing():
         resource = parse_name(name)
 
-        def decide(found: Object, served_by: str | None) -> Change:
+        def decide(found: Object, served_by: str | None) -> ResourceChange:
             return withdrawing(found, resource, served_by=served_by, force=force)
 
         where, change = _changed(kubeconfig, node, resource, decide, state_dir, yes=yes, dry_run=dry_run)
@@ -312,12 +312,12 @@ def _changed(
     kubeconfig: Path | None,
     node: str | None,
     name: str,
-    decide: Callable[[Object, str | None], Change],
+    decide: Callable[[Object, str | None], ResourceChange],
     state_dir: str | None,
     *,
     yes: bool,
     dry_run: bool,
-) -> tuple[str, Change]:
+) -> tuple[str, ResourceChange]:
     """Read the node, decide, ask, and write; again, if the node changed meanwhile."""
 
     async def look(api: NodesApi) -> Object:
@@ -335,7 +335,7 @@ def _changed(
     raise AssertionError
 
 
-async def _written(api: NodesApi, *, node: str, change: Change, dry_run: bool, is_last: bool) -> bool:
+async def _written(api: NodesApi, *, node: str, change: ResourceChange, dry_run: bool, is_last: bool) -> bool:
     """Write a change, and return whether the node was as it had been read."""
     from ..cluster.api import ApiError
     from ..operations.extended_resources import MANAGER
@@ -349,12 +349,12 @@ async def _written(api: NodesApi, *, node: str, change: Change, dry_run: bool, i
     return True
 
 
-def _tell_question(out: TextIO, change: Change, *, dry_run: bool) -> None:
+def _tell_question(out: TextIO, change: ResourceChange, *, dry_run: bool) -> None:
     if dry_run and change.question is not None:
         click.echo(shown(f"it would be asked: {change.question}?"), file=out)
 
 
-def _print_json(out: TextIO, node: str, name: str, change: Change, *, dry_run: bool) -> None:
+def _print_json(out: TextIO, node: str, name: str, change: ResourceChange, *, dry_run: bool) -> None:
     told = {
         "node": node,
         "resource": name,

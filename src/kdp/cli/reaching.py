@@ -128,12 +128,12 @@ def server_of(name: str, node: str, state_dir: str | None) -> str | None:
     has vanished.
     """
     from ..daemon.found_sockets import sockets_in
-    from ..daemon.setting import Given
+    from ..daemon.setting import GivenValue
     from ..daemon.sources import from_environment, resolve
     from . import asking
 
     given = {key: each for key, each in from_environment(os.environ).items() if key == "state_dir"}
-    flag = {} if state_dir is None else {"state_dir": Given(SETTINGS["state_dir"].flag, state_dir)}
+    flag = {} if state_dir is None else {"state_dir": GivenValue(SETTINGS["state_dir"].flag, state_dir)}
     directory = resolve([flag, given]).state_dir
     for path in sockets_in(directory) if directory is not None else ():
         code, text = asking.ask(str(path), "/status.json")

@@ -17,7 +17,7 @@ from .streams import document
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..daemon.plan import Plan
+    from ..daemon.plan import ServingPlan
     from ..hardware import Host
     from ..hardware.snapshot.archive import Snapshot
     from ..model.devices import Device
@@ -104,7 +104,7 @@ def command(
     click.echo(_summary(taken, file, redacted if kinds else None), file=out)
 
 
-def _discovered(plan: Plan) -> Mapping[str, tuple[Device, ...]]:
+def _discovered(plan: ServingPlan) -> Mapping[str, tuple[Device, ...]]:
     (backend,) = plan.backends
     try:
         return discovered(backend, plan)

@@ -39,7 +39,7 @@ if typing.TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from types import ModuleType
 
-    from ..daemon.setting import Given
+    from ..daemon.setting import GivenValue
 
 ENTRY_POINTS = "kdp.backends"
 """The group in which an installed package names its backends."""
@@ -235,7 +235,9 @@ def addressed(name: str, targets: Iterable[str]) -> tuple[str | None, str]:
     return target, name if target is None else name.removeprefix(f"{target}.")
 
 
-def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given], *, host: Host) -> tuple[Recipe, ...]:
+def assign(
+    targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, GivenValue], *, host: Host
+) -> tuple[Recipe, ...]:
     """Hand each value to every target that has such a parameter, converted by its annotation.
 
     One that is for a target by name goes there only, and before one that is for all.
@@ -331,7 +333,7 @@ def _names_for_checkers(init: Any) -> dict[str, Any]:
     return names
 
 
-def _named(name: str, given: Given, known: Mapping[str, inspect.Parameter]) -> str | None:
+def _named(name: str, given: GivenValue, known: Mapping[str, inspect.Parameter]) -> str | None:
     settable = {key: held for key, held in known.items() if not _is_host(held.annotation)}
     for key, parameter in settable.items():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -341,7 +343,7 @@ def _named(name: str, given: Given, known: Mapping[str, inspect.Parameter]) -> s
     return None
 
 
-def _converted(name: str, given: Given, annotation: Any, owner: str) -> Any:
+def _converted(name: str, given: GivenValue, annotation: Any, owner: str) -> Any:
     if isinstance(annotation, typing.ForwardRef):
         raise ConfigurationError(
             f"{given.label}: the annotation {annotation.__forward_arg__!r} of this parameter of {owner} cannot be "

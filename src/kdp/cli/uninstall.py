@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ..daemon.leftovers import Leftover, Owner
-    from ..daemon.plan import Plan
+    from ..daemon.leftovers import FileOwner, Leftover
+    from ..daemon.plan import ServingPlan
     from ..daemon.settings import Settings
     from ..operations.node_leftovers import NodeLeftover, Wanted
 
@@ -201,17 +201,17 @@ def _named(place: Path) -> str:
 
 
 def _read_taint(text: str) -> str | None:
-    from ..daemon.setting import Given
+    from ..daemon.setting import GivenValue
     from ..daemon.settings import SETTINGS
     from ..daemon.sources import resolve_some
 
     name = "startup_taint"
-    return resolve_some([{name: Given(SETTINGS[name].flag, text)}], [name]).startup_taint
+    return resolve_some([{name: GivenValue(SETTINGS[name].flag, text)}], [name]).startup_taint
 
 
 def _wanted(
-    plan: Plan | None,
-    owner: Owner | None,
+    plan: ServingPlan | None,
+    owner: FileOwner | None,
     settings: Settings,
     found: list[Leftover],
     resources: tuple[str, ...],

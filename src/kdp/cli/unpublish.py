@@ -42,21 +42,23 @@ def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
 
     import anyio
 
-    from ..daemon.setting import Given
+    from ..daemon.setting import GivenValue
     from ..daemon.settings import SETTINGS
     from ..daemon.sources import from_environment, resolve
     from ..dra.names import check_driver_name
     from ..errors import ConfigurationError
 
     flags = {
-        name: Given(SETTINGS[name].flag, text) for name, text in (("pool", pool), ("kubeconfig", kubeconfig)) if text
+        name: GivenValue(SETTINGS[name].flag, text)
+        for name, text in (("pool", pool), ("kubeconfig", kubeconfig))
+        if text
     }
     of_pool = {name: given for name, given in from_environment(os.environ).items() if name in ("pool", "kubeconfig")}
     with refusing():
         check_driver_name(driver)
         if "pool" not in flags | of_pool:
             raise ConfigurationError("--pool is missing; give the name of the pool, as --pool fabric")
-        settings = resolve([flags, of_pool, {"mode": Given(SETTINGS["mode"].flag, "dra-controller")}])
+        settings = resolve([flags, of_pool, {"mode": GivenValue(SETTINGS["mode"].flag, "dra-controller")}])
         assert settings.pool is not None  # just seen
         try:
             removed = anyio.run(_remove, settings.kubeconfig, driver, settings.pool)

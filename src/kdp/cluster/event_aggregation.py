@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from .event_objects import Target
+from .event_objects import EventTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,7 +69,7 @@ class Notice:
         is_warning: Whether somebody should do something.
     """
 
-    target: Target
+    target: EventTarget
     subject: str
     reason: str
     message: str
@@ -88,8 +88,8 @@ class Notice:
         return self.target, self.reason, self.together, self.is_warning
 
 
-_Key = tuple[Target, str]
-_Kind = tuple[Target, str, str, bool]
+_Key = tuple[EventTarget, str]
+_Kind = tuple[EventTarget, str, str, bool]
 
 
 @final
@@ -110,7 +110,7 @@ class Telling:
         further: What it tells of subjects that are not remembered one by one; None: nothing.
     """
 
-    target: Target
+    target: EventTarget
     reason: str
     message: str
     is_warning: bool
@@ -132,7 +132,7 @@ class Telling:
         return self.target, self.reason, self.message
 
 
-_Words = tuple[Target, str, str]
+_Words = tuple[EventTarget, str, str]
 
 
 @attrs.define
@@ -181,7 +181,7 @@ class EventAggregator:
         self._pending: dict[_Key, _Pending] = {}
         self._told: dict[_Key, float] = {}
         self._further: dict[_Kind, _Pending] = {}
-        self._buckets: dict[Target, _Bucket] = {}
+        self._buckets: dict[EventTarget, _Bucket] = {}
         self._series: OrderedDict[_Words, _Series] = OrderedDict()
 
     def add(self, notice: Notice, now: float) -> None:
@@ -262,7 +262,7 @@ class EventAggregator:
     def _due_at(self, key: _Key, pending: _Pending) -> float:
         return max(pending.since + GATHER, self._told.get(key, float("-inf")) + PERIOD)
 
-    def _token_at(self, target: Target) -> float:
+    def _token_at(self, target: EventTarget) -> float:
         bucket = self._buckets.get(target)
         return float("-inf") if bucket is None else bucket.at + (1.0 - bucket.tokens) * PERIOD
 

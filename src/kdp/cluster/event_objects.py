@@ -24,7 +24,7 @@ MOST_TEXT: Final = 1024
 
 @final
 @attrs.frozen
-class Target:
+class EventTarget:
     """What an Event is about.
 
     Attributes:
@@ -57,7 +57,7 @@ class Target:
 
 
 def event_object(
-    target: Target,
+    target: EventTarget,
     *,
     reason: str,
     message: str,

@@ -20,7 +20,7 @@ from ..concurrency.observable import Observable
 from ..errors import sentence
 from .api import ApiError
 from .event_aggregation import EventAggregator
-from .event_objects import MOST_TEXT, Target, counted, event_object
+from .event_objects import MOST_TEXT, EventTarget, counted, event_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,7 +90,7 @@ class EventRecorder:
         self._created.add((reason, message))
         now = time.time()
         event = event_object(
-            Target.of_node(self._node),
+            EventTarget.of_node(self._node),
             reason=reason,
             message=message,
             is_warning=True,

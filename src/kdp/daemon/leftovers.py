@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..kubelet.paths import KubeletPaths
-    from .plan import Plan
+    from .plan import ServingPlan
     from .settings import Settings
 
 _HIDDEN: Final = ".kdp"
@@ -58,7 +58,7 @@ _DRAFT: Final = re.compile(r"\..+\.draft")
 
 @final
 @attrs.frozen(kw_only=True)
-class Owner:
+class FileOwner:
     """A plugin whose files are meant.
 
     Attributes:
@@ -96,7 +96,7 @@ class Leftover:
     driver: str | None = None
 
 
-def find(settings: Settings, owner: Owner | None = None) -> list[Leftover]:
+def find(settings: Settings, owner: FileOwner | None = None) -> list[Leftover]:
     """Return what kdp has left in the directories that the settings name, in the order in which it can be removed.
 
     Args:
@@ -139,7 +139,7 @@ def remove(leftovers: Iterable[Leftover]) -> list[tuple[Leftover, str]]:
 # -- where it looks ----------------------------------------------------------------------------------------------------
 
 
-def _sockets(directory: Path, owner: Owner | None) -> Iterator[Leftover]:
+def _sockets(directory: Path, owner: FileOwner | None) -> Iterator[Leftover]:
     """Tell the sockets of plugins in one of the kubelet's directories; a hidden one is in a directory beside them."""
     prefixes = [PREFIX] if owner is None else [plugin_prefix(directory, name) for name in owner.resources]
     for place in (directory / _HIDDEN, directory):
@@ -156,7 +156,7 @@ def _private(directory: Path) -> Iterator[Leftover]:
         yield Leftover(path=directory / _HIDDEN, what="directory of sockets that begin", is_directory=True)
 
 
-def _drivers(paths: KubeletPaths, owner: Owner | None) -> Iterator[Leftover]:
+def _drivers(paths: KubeletPaths, owner: FileOwner | None) -> Iterator[Leftover]:
     """Tell the directories and the sockets of DRA drivers."""
     if owner is not None:
         names = [] if owner.driver is None else [owner.driver]
@@ -194,7 +194,7 @@ def _driver_sockets(registry: Path, data: Path, driver: str) -> Iterator[Leftove
                 yield _socket(path, f"socket of the driver {driver}")
 
 
-def _cdi(directory: Path, owner: Owner | None) -> Iterator[Leftover]:
+def _cdi(directory: Path, owner: FileOwner | None) -> Iterator[Leftover]:
     """Tell the CDI files; the directory belongs to all."""
     kinds = None if owner is None else [cdi_kind(name) for name in owner.resources]
     if kinds is not None and owner is not None and owner.driver is not None:
@@ -208,7 +208,7 @@ def _cdi(directory: Path, owner: Owner | None) -> Iterator[Leftover]:
                 yield Leftover(path=path, what="CDI file")
 
 
-def _features(directory: Path, owner: Owner | None) -> Iterator[Leftover]:
+def _features(directory: Path, owner: FileOwner | None) -> Iterator[Leftover]:
     """Tell the files with the node's labels; the directory belongs to Node Feature Discovery."""
     names = None if owner is None else {file_name(key) for key in owner.keys}
     for path, mode in _entries(directory):
@@ -220,7 +220,7 @@ def _features(directory: Path, owner: Owner | None) -> Iterator[Leftover]:
             yield Leftover(path=path, what="labels for Node Feature Discovery")
 
 
-def _state(directory: Path, owner: Owner | None, mark: str) -> Iterator[Leftover]:
+def _state(directory: Path, owner: FileOwner | None, mark: str) -> Iterator[Leftover]:
     """Tell what is in the state directory.
 
     Args:
@@ -236,7 +236,7 @@ def _state(directory: Path, owner: Owner | None, mark: str) -> Iterator[Leftover
         yield Leftover(path=directory, what="state directory", is_directory=True)
 
 
-def _state_file(path: Path, mode: int, owner: Owner | None, mark: str) -> Leftover | None:
+def _state_file(path: Path, mode: int, owner: FileOwner | None, mark: str) -> Leftover | None:
     name = path.name
     if stat.S_ISSOCK(mode):
         is_ours = _OWN_SOCKET.fullmatch(name) is not None
@@ -326,8 +326,8 @@ def _holder(path: Path) -> str | None:
         locks.close(descriptor)
 
 
-def owner_of(plan: Plan, targets: Iterable[str]) -> Owner:
+def owner_of(plan: ServingPlan, targets: Iterable[str]) -> FileOwner:
     """Return the owner of a plan's files; without a name, a driver has the one that its resource gives it."""
     resources = tuple(backend.resource for backend in plan.served() if backend.resource is not None)
     driver = plan.settings.driver_name or (driver_name(resources[0]) if resources else None)
-    return Owner(targets=tuple(targets), keys=plan.keys, resources=resources, driver=driver)
+    return FileOwner(targets=tuple(targets), keys=plan.keys, resources=resources, driver=driver)

@@ -60,7 +60,7 @@ then the process can be without a free descriptor, or another user."""
 
 @final
 @attrs.frozen
-class Answer:
+class Response:
     """What a request is answered.
 
     Attributes:
@@ -96,13 +96,13 @@ class Client:
     host: str = ""
 
 
-Answering = Callable[[str, Client], Awaitable[Answer]]
+Answering = Callable[[str, Client], Awaitable[Response]]
 """Answers a path without its query."""
 
 
 class _Refused(Exception):
     def __init__(self, status: int) -> None:
-        self.answer = Answer(status, f"{PHRASES[status].lower()}\n")
+        self.answer = Response(status, f"{PHRASES[status].lower()}\n")
 
 
 @attrs.define(eq=False)
@@ -227,7 +227,7 @@ def _host_of(request: bytes) -> str:
     return ",".join(value.strip() for name, _, value in fields if name.strip().lower() == "host")
 
 
-def _rendered(answer: Answer, *, has_body: bool) -> bytes:
+def _rendered(answer: Response, *, has_body: bool) -> bytes:
     body = answer.body.encode()
     further = "".join(f"{name}: {value}\r\n" for name, value in answer.headers)
     head = (

@@ -85,7 +85,7 @@ def path_or_none(value: object) -> Path | None:
 
 @final
 @attrs.frozen
-class Choice:
+class OneOf:
     """Reads one of the words of a `typing.Literal`, in any case."""
 
     __repr__ = shown

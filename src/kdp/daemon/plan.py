@@ -1,4 +1,4 @@
-"""`Plan`: what a process is to serve, and how: checked backends and settings."""
+"""`ServingPlan`: what a process is to serve, and how: checked backends and settings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
 
 @final
 @attrs.frozen
-class Plan:
+class ServingPlan:
     """What is to be served, and how.
 
     Attributes:
@@ -110,7 +110,7 @@ class Plan:
         directory = self.settings.state_dir
         return None if directory is None else path_in(directory, self.settings.mode, self.keys)
 
-    def following(self, old: Plan) -> Plan:
+    def following(self, old: ServingPlan) -> ServingPlan:
         """Return this plan with the states of those backends that the old one served, too."""
         known = [*zip(old.backends, old.states, strict=True)]
         return attrs.evolve(
@@ -121,7 +121,7 @@ class Plan:
             ),
         )
 
-    def needs_new_manager(self, old: Plan) -> bool:
+    def needs_new_manager(self, old: ServingPlan) -> bool:
         """Return whether going from ``old`` to this takes more than another look at the hardware."""
         of_process = {each.name: getattr(self.settings, each.name) for each in SETTINGS.values() if each.of_process}
         return self.backends != old.backends or self.settings != attrs.evolve(old.settings, **of_process)

@@ -30,7 +30,7 @@ import attrs
 from ..errors import ConfigurationError, printable
 from ..startup import shown
 from .hosts import REFUSED, is_familiar
-from .listener import BACKLOG, Answer, Client, Listener
+from .listener import BACKLOG, Client, Listener, Response
 from .own_socket import OwnSocket, PlaceTakenError
 from .parsers import Address
 from .readiness import Readiness
@@ -105,10 +105,10 @@ class _Kept(Generic[_T]):
     def __init__(self, page: Page[_T], loop: asyncio.AbstractEventLoop) -> None:
         self.page = page
         self._question = _Question(loop, page.look)
-        self._last: Answer | None = None
+        self._last: Response | None = None
         self._fresh_until = 0.0
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> Response:
         """Return what the page shows now. Called in the event loop of the thread that answers."""
         if self._last is not None and time.monotonic() < self._fresh_until:
             return self._last
@@ -116,7 +116,7 @@ class _Kept(Generic[_T]):
         if self._last is not None and time.monotonic() < self._fresh_until:
             return self._last  # another client waited, too, and was first
         began = time.monotonic()
-        self._last = Answer(200, self.page.show(seen), self.page.kind, self.page.headers)
+        self._last = Response(200, self.page.show(seen), self.page.kind, self.page.headers)
         made = time.monotonic()
         if self.page.pause:
             self._fresh_until = made + max(self.page.pause, MAKING_SHARE * (made - began))
@@ -273,30 +273,30 @@ class Probes:
                 own.close()
             logger.warning("socket %s was removed, so commands could not ask this process: making it again", path)
 
-    async def _answer(self, path: str, client: Client) -> Answer:
+    async def _answer(self, path: str, client: Client) -> Response:
         is_shown = client.is_local or self._shows_all
         if path in ("/livez", "/healthz"):
             if await self._is_alive.answer():
-                return Answer(200, "ok\n")
-            return Answer(503, f"{self._why_blocked()}\n" if is_shown else "not alive\n")
+                return Response(200, "ok\n")
+            return Response(503, f"{self._why_blocked()}\n" if is_shown else "not alive\n")
         if path in self._pages:
             kept = self._pages[path]
             if kept.page.is_private and not client.is_owner:
-                return Answer(403, "only the plugin's unix socket has this page: use kdp status\n")
+                return Response(403, "only the plugin's unix socket has this page: use kdp status\n")
             if kept.page.names_pods and not client.is_owner and not is_familiar(client.host, self._node):
-                return Answer(421, REFUSED)
+                return Response(421, REFUSED)
             return await kept.answer()
         if path != "/readyz":
             hint = "; --metrics on makes /metrics" if path == "/metrics" else ""
-            return Answer(404, f"here are {', '.join(['/livez', '/readyz', *self._pages])}{hint}\n")
+            return Response(404, f"here are {', '.join(['/livez', '/readyz', *self._pages])}{hint}\n")
         readiness = await self._readiness.answer() or Readiness(False, {"reason": self._why_blocked()})
         status = 200 if readiness.is_ready else 503
         if not is_shown:
-            return Answer(status, "ok\n" if readiness.is_ready else "not ready\n")
+            return Response(status, "ok\n" if readiness.is_ready else "not ready\n")
         import json
 
         body = json.dumps({"ready": readiness.is_ready, **_shown(readiness.details)}, indent=2)
-        return Answer(status, f"{body}\n", "application/json")
+        return Response(status, f"{body}\n", "application/json")
 
 
 def as_json(value: Mapping[str, object]) -> str:

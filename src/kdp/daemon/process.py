@@ -15,7 +15,7 @@ from ..startup import collections_off
 from . import logs
 from .limits import check_limits
 from .notify import Notifier
-from .plan import Plan, check_backends
+from .plan import ServingPlan, check_backends
 from .serving import Daemon
 from .settings import SETTINGS
 from .signals import Signals
@@ -82,7 +82,7 @@ def run(*backends: DeviceBackend, **options: Unpack[RunOptions]) -> NoReturn:
     try:
         signals = prepare_process()
         layers = [from_keywords(options, function="kdp.run"), from_environment(os.environ)]
-        plan = Plan(check_backends(backends), resolve(layers))
+        plan = ServingPlan(check_backends(backends), resolve(layers))
     except ConfigurationError as error:
         asked = options.get("log_format") or os.environ.get(SETTINGS["log_format"].variable, "")
         sys.stderr.write(logs.refusal(str(error), as_json=asked.strip().lower() == "json"))
@@ -91,14 +91,14 @@ def run(*backends: DeviceBackend, **options: Unpack[RunOptions]) -> NoReturn:
 
 
 def run_plan(
-    plan: Plan,
+    plan: ServingPlan,
     *,
     signals: Signals,
-    read_again: Callable[[], Plan] | None = None,
+    read_again: Callable[[], ServingPlan] | None = None,
     rejection: Rejection | None = None,
-    last_good: Callable[[], Plan | None] = lambda: None,
+    last_good: Callable[[], ServingPlan | None] = lambda: None,
     follow: Follow | None = None,
-    proved: Callable[[Plan], object] = lambda _: None,
+    proved: Callable[[ServingPlan], object] = lambda _: None,
 ) -> int:
     """Serve a plan until a signal asks to stop, and return the exit code; SIGHUP reads the configuration again.
 
@@ -124,13 +124,13 @@ def _keep_what_is_loaded() -> None:
     gc.enable()
 
 
-def _run_loop(plan: Plan, signals: Signals, make: Callable[..., Daemon], follow: Follow | None) -> int:
+def _run_loop(plan: ServingPlan, signals: Signals, make: Callable[..., Daemon], follow: Follow | None) -> int:
     import anyio
 
     async def main() -> None:
         import asyncio
 
-        def take(new: Plan) -> None:
+        def take(new: ServingPlan) -> None:
             logs.configure(new.settings, keeps_recent=new.socket is not None)
 
         daemon = make(changed=take)

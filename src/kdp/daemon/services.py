@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..operations.cluster_counts import ClusterCounts
     from ..supervision.health import HealthChange
     from ..supervision.service import Service
-    from .plan import Plan
+    from .plan import ServingPlan
     from .settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def check_client(settings: Settings) -> None:
 
 @asynccontextmanager
 async def managing(
-    plan: Plan,
+    plan: ServingPlan,
     counts: CallCounts | None,
     history: History | None = None,
     rejection: Callable[[], str | None] = lambda: None,
@@ -91,7 +91,7 @@ async def managing(
 
 @asynccontextmanager
 async def _reported_plugins(
-    plan: Plan,
+    plan: ServingPlan,
     counts: CallCounts | None,
     history: History | None,
     rejection: Callable[[], str | None],
@@ -135,7 +135,7 @@ async def _reported_plugins(
             tasks.cancel_scope.cancel()
 
 
-def _eviction_record(plan: Plan) -> Path | None:
+def _eviction_record(plan: ServingPlan) -> Path | None:
     """Return where a process with these backends keeps when it has evicted pods."""
     directory = plan.settings.state_dir
     if directory is None or plan.settings.on_unhealthy != "evict":
@@ -144,7 +144,7 @@ def _eviction_record(plan: Plan) -> Path | None:
 
 
 def _plugins(
-    plan: Plan,
+    plan: ServingPlan,
     counts: CallCounts | None,
     history: History | None,
     observe: Callable[[HealthChange], object] | None = None,
@@ -177,7 +177,7 @@ def _plugins(
 
 
 def _driver_or_controller(
-    plan: Plan, api: ClusterApi, counts: CallCounts | None, history: History | None
+    plan: ServingPlan, api: ClusterApi, counts: CallCounts | None, history: History | None
 ) -> DraDriver | PoolController:
     from ..kubelet.calls import CallCounts
 

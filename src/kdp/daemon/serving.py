@@ -25,7 +25,7 @@ from ..kubelet.paths import DEVICE_PLUGIN_DIR
 from ..operations.status import ProcessFacts, document, moment
 from .mode_lock import ModeLock
 from .places import warn_of_closed_kubelet, warn_of_missing_places, warn_of_unusable_state, written_places
-from .plan import Plan, check_backends
+from .plan import ServingPlan, check_backends
 from .readiness import Readiness, Rejection, judged
 from .services import check_client, managing
 from .sources import from_environment, from_keywords, resolve, warn_of_slips
@@ -81,13 +81,13 @@ class Daemon:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ServingPlan,
         *,
-        read_again: Callable[[], Plan] | None = None,
-        changed: Callable[[Plan], object] = lambda _: None,
-        proved: Callable[[Plan], object] = lambda _: None,
+        read_again: Callable[[], ServingPlan] | None = None,
+        changed: Callable[[ServingPlan], object] = lambda _: None,
+        proved: Callable[[ServingPlan], object] = lambda _: None,
         rejection: Rejection | None = None,
-        last_good: Callable[[], Plan | None] = lambda: None,
+        last_good: Callable[[], ServingPlan | None] = lambda: None,
     ) -> None:
         self._plan = plan
         self._last_good = last_good
@@ -98,7 +98,7 @@ class Daemon:
         self._rejection = rejection
         self._manager: Service | None = None
         self._waiting: ModeLock | None = None
-        self._served: Plan | None = None
+        self._served: ServingPlan | None = None
         self._facts = ProcessFacts(mode=plan.settings.mode, node=plan.settings.node_name)
         self._counts: CallCounts | None = None
         self._told: ClusterCounts | None = None
@@ -152,7 +152,7 @@ class Daemon:
                 self._manager = None
             logger.info("restarting with the changed configuration")
 
-    async def _fall_back(self, plan: Plan, error: Exception) -> None:
+    async def _fall_back(self, plan: ServingPlan, error: Exception) -> None:
         """Serve an earlier plan instead of one that nothing could serve.
 
         Raises:
@@ -188,7 +188,7 @@ class Daemon:
                 self._history.add("rejected", text=self._rejection.reason)
 
     @asynccontextmanager
-    async def _alone(self, plan: Plan) -> AsyncGenerator[None]:
+    async def _alone(self, plan: ServingPlan) -> AsyncGenerator[None]:
         """Keep the other mode out, for as long as this one serves."""
         settings = plan.settings
         if settings.state_dir is None or settings.mode == "dra-controller":  # which serves no device of this node
@@ -199,7 +199,7 @@ class Daemon:
             yield
 
     @asynccontextmanager
-    async def _labelled(self, plan: Plan, manager: Service) -> AsyncGenerator[None]:
+    async def _labelled(self, plan: ServingPlan, manager: Service) -> AsyncGenerator[None]:
         """Keep the node's labels in files, if they are on."""
         if plan.settings.labels == "off":
             yield
@@ -217,7 +217,7 @@ class Daemon:
         finally:
             self._labels = None
 
-    async def _until_changed(self, manager: Service, plan: Plan) -> None:
+    async def _until_changed(self, manager: Service, plan: ServingPlan) -> None:
         import anyio
 
         async with anyio.create_task_group() as tasks:
@@ -255,7 +255,7 @@ class Daemon:
             with anyio.move_on_after(COPY_PAUSE):
                 await self._is_asked.wait()
 
-    async def _prove(self, manager: Service, plan: Plan) -> None:
+    async def _prove(self, manager: Service, plan: ServingPlan) -> None:
         """Tell of a plan once each backend has discovered, or has found out that its hardware is not there."""
         for supervisor in manager.supervisors:
             found = supervisor.discovery
@@ -293,7 +293,7 @@ class Daemon:
         if self._history is not None:
             self._history.add("rejected", text=reason)
 
-    def _probes(self, plan: Plan) -> AbstractContextManager[object]:
+    def _probes(self, plan: ServingPlan) -> AbstractContextManager[object]:
         settings, path = plan.settings, plan.socket
         if settings.http is None and path is None:
             return nullcontext()
@@ -338,7 +338,7 @@ class Daemon:
         """Why nothing is served yet; None: nobody keeps it from being served."""
         return None if self._waiting is None else self._waiting.problem
 
-    def _metrics(self, plan: Plan) -> Metrics | None:
+    def _metrics(self, plan: ServingPlan) -> Metrics | None:
         self._directories = None
         if plan.settings.metrics == "off":
             return None
@@ -478,7 +478,7 @@ async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> No
     layers = [from_keywords(options, function="kdp.serve"), from_environment(os.environ)]
     settings = resolve(layers)
     _check_directories(settings, {name for layer in layers for name in layer})
-    await Daemon(Plan(check_backends(backends), settings)).serve()
+    await Daemon(ServingPlan(check_backends(backends), settings)).serve()
 
 
 def _check_directories(settings: Settings, given: Collection[str]) -> None:

@@ -31,7 +31,7 @@ CONTROLLER: Final[tuple[Mode, ...]] = ("dra-controller",)
 
 @final
 @attrs.frozen
-class Given:
+class GivenValue:
     """A value for a setting, and what its giver calls it.
 
     Attributes:
@@ -135,7 +135,7 @@ class Setting:
         """The default for people; None: the help says it."""
         return None if self.default in (None, ..., ()) else str(self.default)
 
-    def read(self, given: Given) -> object:
+    def read(self, given: GivenValue) -> object:
         """Return the value that was given, checked.
 
         Raises:
@@ -176,7 +176,7 @@ def setting(
 ) -> Any:
     """Return a field of `Settings`; the arguments are those of `Setting`. A choice needs no metavar."""
     if metavar is None:
-        assert isinstance(parse, parsers.Choice)
+        assert isinstance(parse, parsers.OneOf)
         metavar = "|".join(parse.words)
     make = functools.partial(
         Setting,

@@ -101,7 +101,7 @@ class Settings:
     )
     registration: Registration = setting(
         "kubelet",
-        parsers.Choice(Registration),
+        parsers.OneOf(Registration),
         "Call the kubelet at kubelet.sock, or be found by its plugin watcher.",
         modes=PLUGIN,
     )
@@ -134,14 +134,14 @@ class Settings:
     )
     cdi: Cdi = setting(
         "off",
-        parsers.Choice(Cdi),
+        parsers.OneOf(Cdi),
         "Describe devices by CDI: beside device nodes, or alone where the runtime is known to do CDI.",
         modes=PLUGIN,
     )
     cdi_dir: Path = setting(Path("/var/run/cdi"), parsers.path, "Where the runtime finds CDI files.", "DIR", need=_CDI)
     cdi_names: CdiNames = setting(
         "field",
-        parsers.Choice(CdiNames),
+        parsers.OneOf(CdiNames),
         "Where Allocate's reply has CDI names: CRI's field, an annotation for older runtimes, or both.",
         modes=PLUGIN,
         need=_CDI,
@@ -161,7 +161,7 @@ class Settings:
     )
     http_details: HttpDetails = setting(
         "local",
-        parsers.Choice(HttpDetails),
+        parsers.OneOf(HttpDetails),
         "Who gets the reasons and paths of /readyz: clients on this machine's loopback and on the socket, or all.",
         need=_HTTP,
     )
@@ -175,24 +175,24 @@ class Settings:
     )
     when_no_devices: WhenNoDevices = setting(
         "ready",
-        parsers.Choice(WhenNoDevices),
+        parsers.OneOf(WhenNoDevices),
         "What /readyz says on a node without hardware. A driver that is missing is not ready in any case.",
     )
     metrics: Metrics = setting(
         "off",
-        parsers.Choice(Metrics),
+        parsers.OneOf(Metrics),
         "Answer /metrics for Prometheus where the probes are answered; pods: also which pod holds which device.",
         need=_ANSWERED,
     )
     events: Switch = setting(
         "off",
-        parsers.Choice(Switch),
+        parsers.OneOf(Switch),
         "Tell Kubernetes by Events on the node, and on pods that hold a failed device. Needs the extra 'kube'.",
         modes=PLUGIN,
     )
     on_unhealthy: OnUnhealthy = setting(
         "log",
-        parsers.Choice(OnUnhealthy),
+        parsers.OneOf(OnUnhealthy),
         "What to do about pods that hold a failed device: name them in the log, or evict them.",
         modes=PLUGIN,
     )
@@ -214,7 +214,7 @@ class Settings:
     )
     evict_dry_run: Switch = setting(
         "off",
-        parsers.Choice(Switch),
+        parsers.OneOf(Switch),
         "With --on-unhealthy evict: have the API server try each eviction, and end no pod.",
         modes=PLUGIN,
         need=_EVICTION,
@@ -228,7 +228,7 @@ class Settings:
     )
     labels: Labels = setting(
         "off",
-        parsers.Choice(Labels),
+        parsers.OneOf(Labels),
         "Label the node by its devices: nfd: through a file for Node Feature Discovery.",
         modes=ON_NODE,
     )
@@ -242,17 +242,17 @@ class Settings:
     )
     status_page: Switch = setting(
         "off",
-        parsers.Choice(Switch),
+        parsers.OneOf(Switch),
         "Show people what is served, at / where the probes are answered. Anyone who can connect sees pods' names.",
         need=_ANSWERED,
     )
     log_format: LogFormat = setting(
-        "text", parsers.Choice(LogFormat), "Lines for people, or one JSON object a line.", of_process=True
+        "text", parsers.OneOf(LogFormat), "Lines for people, or one JSON object a line.", of_process=True
     )
-    log_level: LogLevel = setting("info", parsers.Choice(LogLevel), "The least that is logged.", of_process=True)
+    log_level: LogLevel = setting("info", parsers.OneOf(LogLevel), "The least that is logged.", of_process=True)
     policy: Policy | None = setting(
         None,
-        parsers.Choice(Policy),
+        parsers.OneOf(Policy),
         "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: "
         "what each backend says.",
         "NAME",
@@ -260,7 +260,7 @@ class Settings:
     )
     release_policy: ReleasePolicy | None = setting(
         None,
-        parsers.Choice(ReleasePolicy),
+        parsers.OneOf(ReleasePolicy),
         "Offer a device that a pod gave back at once, or only when it is scrubbed; default: what each backend says.",
     )
     replicas: int | None = setting(
@@ -280,7 +280,7 @@ class Settings:
     )
     replica_placement: ReplicaPlacement = setting(
         "spread",
-        parsers.Choice(ReplicaPlacement),
+        parsers.OneOf(ReplicaPlacement),
         "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
         "chooses.",
         need=_REPLICAS,
@@ -294,13 +294,13 @@ class Settings:
     )
     replica_resource: ReplicaResource = setting(
         "same",
-        parsers.Choice(ReplicaResource),
+        parsers.OneOf(ReplicaResource),
         "The name of shared devices' resource; 'shared' appends '.shared'.",
         need=_REPLICAS,
     )
     mode: Mode = setting(
         "device-plugin",
-        parsers.Choice(Mode),
+        parsers.OneOf(Mode),
         "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of "
         "devices that are no node's.",
     )
@@ -356,13 +356,13 @@ class Settings:
     )
     device_status: Switch = setting(
         "off",
-        parsers.Choice(Switch),
+        parsers.OneOf(Switch),
         "DRA: whether claims say in status.devices that their devices are ready; it needs more permissions.",
         modes=NODE_DRIVER,
     )
     device_metadata: Switch = setting(
         "off",
-        parsers.Choice(Switch),
+        parsers.OneOf(Switch),
         "DRA: whether containers get a file that describes their devices.",
         modes=NODE_DRIVER,
     )

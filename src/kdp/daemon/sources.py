@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigurationError
 from ..model.spelling import slips_in_variables
-from .setting import Given
+from .setting import GivenValue
 from .settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ VARIABLES: Final = frozenset(
 """The environment variables that kdp reads, but for ``KDP_SET_*``."""
 
 
-def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, Given]:
+def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, GivenValue]:
     """Return the keyword arguments of `kdp.run` or `kdp.serve` as a layer for `resolve`.
 
     Raises:
@@ -44,16 +44,16 @@ def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, 
         if name not in known:
             raise ConfigurationError(f"{function} has no option {name!r}; it has {', '.join(known)}")
     return {
-        name: Given(f"{function}({name}=...)", value)
+        name: GivenValue(f"{function}({name}=...)", value)
         for name, value in options.items()
         if value is not None or SETTINGS[name].takes_none
     }
 
 
-def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+def from_environment(environ: Mapping[str, str]) -> dict[str, GivenValue]:
     """Return the variables ``KDP_*`` that are set and not empty as a layer for `resolve`."""
     return {
-        setting.name: Given(setting.variable, environ[setting.variable])
+        setting.name: GivenValue(setting.variable, environ[setting.variable])
         for setting in SETTINGS.values()
         if environ.get(setting.variable)
     }
@@ -66,7 +66,7 @@ def warn_of_slips(environ: Mapping[str, str]) -> None:
 
 
 def resolve(
-    layers: Sequence[Mapping[str, Given]], *, checks_needs: bool = True, used: Collection[str] = ()
+    layers: Sequence[Mapping[str, GivenValue]], *, checks_needs: bool = True, used: Collection[str] = ()
 ) -> Settings:
     """Make the settings of these layers, the strongest first.
 
@@ -101,7 +101,7 @@ def resolve(
     return settings
 
 
-def resolve_some(layers: Sequence[Mapping[str, Given]], names: Collection[str]) -> Settings:
+def resolve_some(layers: Sequence[Mapping[str, GivenValue]], names: Collection[str]) -> Settings:
     """Make the settings that have these names, and the defaults of the others: for a command that needs no more.
 
     What the process would refuse as a contradiction is not refused.

@@ -1,6 +1,6 @@
 """The device table of one resource: what the kubelet is to be told, and when. Sans-IO: no clock, no socket, no task.
 
-Devices go in (`Inventory.update`), an immutable `Snapshot` comes out, and `Inventory.next` tells each ListAndWatch
+Devices go in (`Inventory.update`), an immutable `ListSnapshot` comes out, and `Inventory.next` tells each ListAndWatch
 stream whether to send, to wait, or to sleep. The wire encoding is a function given from outside.
 
 Invariants, each with a mutant in the tests that breaks it:
@@ -45,7 +45,7 @@ Encode = Callable[[Device, bool], bytes]
 
 @final
 @attrs.frozen(kw_only=True)
-class Change:
+class ListChange:
     """What an update did, for logs and observers.
 
     Attributes:
@@ -64,12 +64,12 @@ class Change:
     on_wire: bool
 
 
-_NOTHING = Change(transitions=(), removed=(), topology_lost_by=None, on_wire=False)
+_NOTHING = ListChange(transitions=(), removed=(), topology_lost_by=None, on_wire=False)
 
 
 @final
 @attrs.define
-class Snapshot:
+class ListSnapshot:
     """The table at one moment.
 
     Attributes:
@@ -132,7 +132,7 @@ class Inventory:
         self._message: bytes | None = None
         self._worst: dict[str, int] = {}
         self._worst_total = 0
-        self.snapshot: Snapshot | None = None
+        self.snapshot: ListSnapshot | None = None
 
     @property
     def message(self) -> bytes:
@@ -151,7 +151,7 @@ class Inventory:
         """When the next tombstone expires; None: there is none."""
         return min(self._tombstones.values(), default=None)
 
-    def update(self, devices: Iterable[Device], now: float) -> Change:
+    def update(self, devices: Iterable[Device], now: float) -> ListChange:
         """Take the whole truth about the hardware.
 
         Args:
@@ -179,7 +179,7 @@ class Inventory:
             if device_id in self._tombstones:
                 self._tombstones[device_id] = now + self._tombstone_seconds
 
-    def adopt(self, held: Mapping[str, Sequence[int]], now: float) -> Change:
+    def adopt(self, held: Mapping[str, Sequence[int]], now: float) -> ListChange:
         """List as tombstones the devices that pods hold and the hardware lacks: an earlier process listed them.
 
         Ids that are listed already, and what no device can be, are passed over.
@@ -198,7 +198,7 @@ class Inventory:
         until = dict.fromkeys(found, now + self._tombstone_seconds)
         return self._replace({**self._table, **found}, {**self._tombstones, **until})
 
-    def forget(self, ids: Iterable[str]) -> Change:
+    def forget(self, ids: Iterable[str]) -> ListChange:
         """Drop these tombstones now: no pod holds them any more, or they now belong to another resource."""
         dropped = self._tombstones.keys() & set(ids)
         if not dropped:
@@ -207,7 +207,7 @@ class Inventory:
         tombstones = {device_id: until for device_id, until in self._tombstones.items() if device_id not in dropped}
         return self._replace(table, tombstones)
 
-    def next(self, cursor: Cursor, now: float) -> Snapshot | float | None:
+    def next(self, cursor: Cursor, now: float) -> ListSnapshot | float | None:
         """Tell a stream what to do: send this snapshot, wait so many seconds, or sleep until the next change (None)."""
         snapshot = self.snapshot
         if snapshot is None or snapshot.version == cursor.version:
@@ -215,7 +215,7 @@ class Inventory:
         wait = cursor.sent_at + MIN_GAP - now
         return snapshot if wait <= 0 else wait
 
-    def _replace(self, table: dict[str, Device], tombstones: dict[str, float]) -> Change:
+    def _replace(self, table: dict[str, Device], tombstones: dict[str, float]) -> ListChange:
         before = self._table
         lost_by = _topology_lost_by(table, tombstones)
         with_topology = lost_by is None
@@ -261,8 +261,10 @@ class Inventory:
         if on_wire:
             version += 1
             self._message = None
-        self.snapshot = Snapshot(version, MappingProxyType(table))
-        return Change(transitions=tuple(transitions), removed=removed, topology_lost_by=newly_lost_by, on_wire=on_wire)
+        self.snapshot = ListSnapshot(version, MappingProxyType(table))
+        return ListChange(
+            transitions=tuple(transitions), removed=removed, topology_lost_by=newly_lost_by, on_wire=on_wire
+        )
 
     def _too_large(self, table: Mapping[str, Device], worst: Mapping[str, int], total: int) -> ListTooLargeError:
         fits, size = 0, 0

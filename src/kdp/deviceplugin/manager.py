@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
     from .tracking.decisions import Decisions
-    from .tracking.tracker import KubeletView
+    from .tracking.tracker import ResourceView
 
 
 @attrs.frozen(kw_only=True)
@@ -230,7 +230,7 @@ class PluginManager(Service):
             return {}
         return failures_of(plugin.supervisor.discovery.value, snapshot.devices, plugin.inventory.tombstones)
 
-    def kubelet_view(self, resource: str) -> KubeletView | None:
+    def kubelet_view(self, resource: str) -> ResourceView | None:
         """Return how the kubelet sees a resource; see `Tracker.view`."""
         return self._tracker.view(resource)
 

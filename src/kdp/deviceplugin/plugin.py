@@ -28,12 +28,12 @@ from ..supervision.given import owners_of
 from ..supervision.obstacles import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
 from . import session
-from .inventory import Change, Inventory
+from .inventory import Inventory, ListChange
 from .refusal_log import RefusalLog
 from .registration import dial, register
 from .rivals import LOOK_PAUSE as RIVAL_PAUSE
 from .rivals import Rivals
-from .servicer import Allocated, AllocateRefused, Note, PreferenceFailed, Servicer
+from .servicer import Allocated, AllocateRefused, DevicePluginServicer, Note, PreferenceFailed
 from .session import Session, State
 from .sockets import SocketNames
 from .state_log import StateLog
@@ -116,7 +116,7 @@ class DevicePlugin:
         self._list_problem: str | None = None
         self._dialed: grpc.aio.Channel | None = None
         self._server: SocketServer | None = None
-        self._servicer: Servicer | None = None
+        self._servicer: DevicePluginServicer | None = None
         self._known: object | None = None
         self._since = time.monotonic()
         self._history = options.history
@@ -238,7 +238,7 @@ class DevicePlugin:
         """Begin a new generation, because the kubelet does not have the list that this one sent."""
         self._mailbox.put_nowait(session.DriftDetected(generation, reason))
 
-    def _announce(self, change: Change) -> None:
+    def _announce(self, change: ListChange) -> None:
         unhealthy = self._change_log.changed(change.transitions, change.removed)
         if change.topology_lost_by is not None:
             text = f"device {change.topology_lost_by} has no NUMA node, so the kubelet gets none for the whole resource"
@@ -421,7 +421,7 @@ class DevicePlugin:
             if self._server.is_in_place:
                 return self._server
             await self._server.stop()  # it was wiped after all, before anybody has found it
-        self._servicer = Servicer(
+        self._servicer = DevicePluginServicer(
             self.resource,
             generation,
             self._options,

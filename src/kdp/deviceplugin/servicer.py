@@ -26,8 +26,8 @@ from ..supervision.health import is_of_scrub
 from ..supervision.hooks import check_state
 from . import wire
 from .answers import code_of, preference_fault, preferred_ids, result_of
-from .inventory import Cursor, Inventory, Snapshot
-from .session import Answer, Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
+from .inventory import Cursor, Inventory, ListSnapshot
+from .session import Contacted, GenerationAnswer, Registered, RegisterFailed, StreamClosed, StreamOpened
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -119,19 +119,19 @@ Note = PreferenceFailed | AllocateRefused | Allocated
 
 
 def _unary(
-    call: Callable[[Servicer, _Request, _Context], Awaitable[_Reply]],
-) -> Callable[[Servicer, _Request, _Context], Awaitable[_Reply]]:
-    """Make a method a unary call: `Servicer.settle` waits for it, and a failure becomes a one-sentence status."""
+    call: Callable[[DevicePluginServicer, _Request, _Context], Awaitable[_Reply]],
+) -> Callable[[DevicePluginServicer, _Request, _Context], Awaitable[_Reply]]:
+    """Make a method a unary call: ``settle`` waits for it, and a failure becomes a one-sentence status."""
 
     @functools.wraps(call)
-    async def answer(self: Servicer, request: _Request, context: _Context) -> _Reply:
+    async def answer(self: DevicePluginServicer, request: _Request, context: _Context) -> _Reply:
         work = call(self, request, context)
         return await self._answer(_METHODS[call.__name__], work, context)  # pyright: ignore[reportPrivateUsage]
 
     return answer
 
 
-class Servicer:
+class DevicePluginServicer:
     """Serves one generation of one resource.
 
     Args:
@@ -151,7 +151,7 @@ class Servicer:
         changed: Observable[None],
         host: Host,
         records: AllocationRecords,
-        post: Callable[[Answer | Note], None],
+        post: Callable[[GenerationAnswer | Note], None],
         cdi: ResourceCdi | None = None,
         scrubs: bool = False,
     ) -> None:
@@ -264,7 +264,7 @@ class Servicer:
             while not self._ended:
                 version = self._changed.version
                 step = self._inventory.next(cursor, time.monotonic())
-                if isinstance(step, Snapshot):
+                if isinstance(step, ListSnapshot):
                     cursor.version, cursor.sent_at = step.version, time.monotonic()
                     # Waits while the kubelet does not read: meanwhile newer lists replace each other unsent.
                     message = self._inventory.message

@@ -97,7 +97,7 @@ class Close(_OfGeneration):
 Command = Serve | Register | Close
 
 
-class Answer(_OfGeneration):
+class GenerationAnswer(_OfGeneration):
     """What a generation says of itself."""
 
 
@@ -118,12 +118,12 @@ class KubeletGone(_Plain):
     """No kubelet takes registrations."""
 
 
-class Served(Answer):
+class Served(GenerationAnswer):
     """The generation's socket answers."""
 
 
 @attrs.frozen
-class ServeFailed(Answer):
+class ServeFailed(GenerationAnswer):
     """The socket could not be made (directory missing, read-only, full, name too long)."""
 
     __repr__ = shown
@@ -131,16 +131,16 @@ class ServeFailed(Answer):
     reason: str
 
 
-class Contacted(Answer):
+class Contacted(GenerationAnswer):
     """The plugin watcher has called the generation's socket."""
 
 
-class Registered(Answer):
+class Registered(GenerationAnswer):
     """The kubelet said yes."""
 
 
 @attrs.frozen
-class RegisterFailed(Answer):
+class RegisterFailed(GenerationAnswer):
     """The kubelet said no, or could not be asked. ``permanent``: waiting does not help."""
 
     __repr__ = shown
@@ -149,16 +149,16 @@ class RegisterFailed(Answer):
     permanent: bool = False
 
 
-class StreamOpened(Answer):
+class StreamOpened(GenerationAnswer):
     """The kubelet has opened a ListAndWatch stream."""
 
 
-class StreamClosed(Answer):
+class StreamClosed(GenerationAnswer):
     """A ListAndWatch stream has ended."""
 
 
 @attrs.frozen
-class DriftDetected(Answer):
+class DriftDetected(GenerationAnswer):
     """The kubelet has the stream, but not the list that it carried: only a new registration helps."""
 
     __repr__ = shown
@@ -166,7 +166,7 @@ class DriftDetected(Answer):
     reason: str
 
 
-class Closed(Answer):
+class Closed(GenerationAnswer):
     """The generation's server is gone, and all its streams."""
 
 
@@ -178,7 +178,7 @@ class Stop(_Plain):
     """End for good: the current generation is closed, nothing new begins."""
 
 
-Event = ListReady | KubeletHere | KubeletGone | Tick | Stop | Answer
+Event = ListReady | KubeletHere | KubeletGone | Tick | Stop | GenerationAnswer
 
 
 @final
@@ -237,7 +237,7 @@ class Session:
                 return self._on_answer(event, now) if event.generation == self.generation else []
         return self._advance(now)
 
-    def _on_answer(self, event: Answer, now: float) -> list[Command]:
+    def _on_answer(self, event: GenerationAnswer, now: float) -> list[Command]:
         match self.state, event:
             case ((State.SERVING | State.REGISTERING | State.AWAITING_STREAM | State.CONNECTED), StreamOpened()):
                 self.streams += 1
@@ -264,7 +264,10 @@ class Session:
             case State.REGISTERING, Registered():
                 crossed = self._kubelet != self._tried_with
                 self._enter(State.AWAITING_STREAM, deadline=now + (CROSSED_DEADLINE if crossed else STREAM_DEADLINE))
-            case ((State.REGISTERING | State.AWAITING_STREAM), RegisterFailed(reason=reason, permanent=permanent)):
+            case (
+                (State.REGISTERING | State.AWAITING_STREAM),
+                RegisterFailed(reason=reason, permanent=permanent),
+            ):
                 return self._lose(reason, now, pause=REFUSED_PAUSE if permanent else self._backoff.next())
             case State.LOST, Closed():
                 self._enter(State.WAITING, deadline=self.deadline)

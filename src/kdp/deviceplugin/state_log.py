@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from ..concurrency.history import History
-    from .inventory import Snapshot
+    from .inventory import ListSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class StateLog:
         self._is_connected = False
         self._logged: set[str] = set()
 
-    def connected(self, snapshot: Snapshot | None) -> None:
+    def connected(self, snapshot: ListSnapshot | None) -> None:
         """The kubelet holds a stream."""
         if not self._is_connected:
             self._is_connected, self._logged = True, set()

@@ -13,7 +13,7 @@ from ..supervision.health import DeviceHealth
 from .session import State
 
 if TYPE_CHECKING:
-    from .tracking.tracker import KubeletView  # noqa: TC004 - attrs reads no annotation
+    from .tracking.tracker import ResourceView  # noqa: TC004 - attrs reads no annotation
 
 ABSENT: Final = "no hardware"
 """The state of a resource that is not registered because the node has no such hardware."""
@@ -66,7 +66,7 @@ class ResourceStatus:
     rival: str | None = None
     kubelet: str | None = None
     cause: Cause | None = None
-    view: KubeletView | None = None
+    view: ResourceView | None = None
     vanished: int = 0
     since: float | None = None
 

@@ -77,7 +77,7 @@ class Bundle:
 
 @final
 @attrs.frozen(kw_only=True)
-class Settings:
+class BundleSettings:
     """What the command itself was given. A running plugin tells its own settings.
 
     Attributes:
@@ -93,7 +93,7 @@ class Settings:
     parameters_of: Callable[[Path, str], Mapping[str, object]] = lambda _path, _text: {}
 
 
-def make(node: Node, findings: Sequence[Finding], settings: Settings) -> Snapshot:
+def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> Snapshot:
     """Collect what an issue needs, without secrets. It blocks for files, sockets, and drivers."""
     snapshot = _within(PATIENCE, lambda: capture(node.host, generic_paths(node.host)), "hardware")
     if snapshot is None:

@@ -32,7 +32,7 @@ _MOST_BYTES: Final = 8 << 20
 
 @final
 @attrs.define(kw_only=True)
-class Given:
+class PluginInputs:
     """What plugins were given.
 
     Attributes:
@@ -117,7 +117,7 @@ class Given:
 
 def given_to_plugins(
     node: Node, statuses: Sequence[tuple[Path, object]], parameters_of: Callable[[Path, str], Mapping[str, object]]
-) -> Given:
+) -> PluginInputs:
     """Return what the plugins were given.
 
     Args:
@@ -125,7 +125,7 @@ def given_to_plugins(
         statuses: The plugins' sockets, and what each told.
         parameters_of: Returns the parameters that the text of a configuration file sets.
     """
-    given = Given(parameters_of=parameters_of)
+    given = PluginInputs(parameters_of=parameters_of)
     if node.state_dir is not None:
         given.take_kept(Path("/"), str(node.state_dir))
     for socket, told in statuses:

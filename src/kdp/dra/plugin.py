@@ -46,7 +46,7 @@ from .publishing.exclusivity import Exclusivity
 from .publishing.feed import Feed, SlicePublisher
 from .publishing.publisher import Publisher
 from .publishing.slices import Pool
-from .servicer import Servicer, versions
+from .servicer import DraServicer, versions
 from .sockets import DriverSockets
 from .standard_attributes import StandardAttributes
 
@@ -464,7 +464,7 @@ class DraPlugin:
             endpoint=str(sockets.service),
             notified=self._notified,
         )
-        handlers = Servicer(self.driver, self.preparer, self._streams, self._calls).handlers()
+        handlers = DraServicer(self.driver, self.preparer, self._streams, self._calls).handlers()
         for path, services in ((sockets.service, handlers), (sockets.registration, [registration.handler()])):
             server = SocketServer(path, services)
             self._servers.append(server)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..kubelet.calls import CallCounts
     from ..model.claims import Claim
-    from .claims.jobs import Outcome
+    from .claims.jobs import JobOutcome
     from .claims.prepare import Preparer
     from .health import HealthStreams
 
@@ -31,7 +31,7 @@ def versions(*, health: bool) -> tuple[str, ...]:
     return ("v1.DRAPlugin", "v1beta1.DRAPlugin", *of_health)
 
 
-class Servicer:
+class DraServicer:
     """Serves the claims and the health of one driver.
 
     Args:
@@ -73,13 +73,13 @@ class Servicer:
         ]
         return [*plugins, *health]
 
-    async def _prepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, Outcome]:
+    async def _prepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, JobOutcome]:
         return await self._counted("NodePrepareResources", self._preparer.prepare(claims))
 
-    async def _unprepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, Outcome]:
+    async def _unprepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, JobOutcome]:
         return await self._counted("NodeUnprepareResources", self._preparer.unprepare(claims))
 
-    async def _counted(self, method: str, work: Awaitable[dict[str, Outcome]]) -> dict[str, Outcome]:
+    async def _counted(self, method: str, work: Awaitable[dict[str, JobOutcome]]) -> dict[str, JobOutcome]:
         began, result = time.monotonic(), "failed"
         try:
             outcomes = await work

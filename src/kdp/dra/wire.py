@@ -18,7 +18,7 @@ from ..proto.drahealth.v1 import api_pb2 as health_pb
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .claims.jobs import Outcome
+    from .claims.jobs import JobOutcome
 
 MAX_MESSAGE_BYTES = 1024
 """Of a device's health; a kubelet cuts what is longer in the middle of a letter (DRA contract section 2.6)."""
@@ -53,17 +53,17 @@ def _claims(claims: Iterable[pb.Claim]) -> list[Claim]:
     return [Claim(namespace=each.namespace, name=each.name, uid=each.uid) for each in claims]
 
 
-def encode_prepared(outcomes: Mapping[str, Outcome]) -> bytes:
+def encode_prepared(outcomes: Mapping[str, JobOutcome]) -> bytes:
     """Return a NodePrepareResourcesResponse of v1."""
     return _prepared(outcomes, with_shares=True)
 
 
-def encode_prepared_without_shares(outcomes: Mapping[str, Outcome]) -> bytes:
+def encode_prepared_without_shares(outcomes: Mapping[str, JobOutcome]) -> bytes:
     """Return a NodePrepareResourcesResponse of v1beta1."""
     return _prepared(outcomes, with_shares=False)
 
 
-def _prepared(outcomes: Mapping[str, Outcome], *, with_shares: bool) -> bytes:
+def _prepared(outcomes: Mapping[str, JobOutcome], *, with_shares: bool) -> bytes:
     reply = pb.NodePrepareResourcesResponse()
     for uid, outcome in outcomes.items():
         found = reply.claims[uid]
@@ -79,7 +79,7 @@ def _prepared(outcomes: Mapping[str, Outcome], *, with_shares: bool) -> bytes:
     return reply.SerializeToString(deterministic=True)
 
 
-def encode_unprepared(outcomes: Mapping[str, Outcome]) -> bytes:
+def encode_unprepared(outcomes: Mapping[str, JobOutcome]) -> bytes:
     """Return a NodeUnprepareResourcesResponse, of both versions."""
     reply = pb.NodeUnprepareResourcesResponse()
     for uid, outcome in outcomes.items():

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from ..cluster.event_objects import COMPONENT
-from .rights import NODE_NAMED, READS_LABELS, Document, Rule, account_objects
+from .rights import NODE_NAMED, READS_LABELS, Document, PolicyRule, account_objects
 
 _CORE: Final = ""
 
@@ -36,20 +36,22 @@ class Account:
     reads_labels: bool = False
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[PolicyRule, ...]:
         """What it may do; the whole of it."""
-        rules: list[Rule] = []
+        rules: list[PolicyRule] = []
         if self.events:
-            rules.append(Rule(_CORE, "events", ("create", "patch"), "report on the node and on pods what happens"))
+            rules.append(
+                PolicyRule(_CORE, "events", ("create", "patch"), "report on the node and on pods what happens")
+            )
         if self.events or self.evicts:
             why = "find the pod's UID" if not self.evicts else "look at a pod before it is evicted"
-            rules.append(Rule(_CORE, "pods", ("get",), why))
+            rules.append(PolicyRule(_CORE, "pods", ("get",), why))
         if self.evicts:
-            rules.append(Rule(_CORE, "pods/eviction", ("create",), "evict pods that hold a failed device"))
+            rules.append(PolicyRule(_CORE, "pods/eviction", ("create",), "evict pods that hold a failed device"))
         if self.startup_taint is not None:
-            rules.append(Rule(_CORE, "nodes", ("get", "patch"), f"remove the taint {self.startup_taint}"))
+            rules.append(PolicyRule(_CORE, "nodes", ("get", "patch"), f"remove the taint {self.startup_taint}"))
         elif self.evicts:
-            rules.append(Rule(_CORE, "nodes", ("get",), "evict only while the node is Ready"))
+            rules.append(PolicyRule(_CORE, "nodes", ("get",), "evict only while the node is Ready"))
         elif self.reads_labels:
             rules.append(READS_LABELS)
         return tuple(rules)

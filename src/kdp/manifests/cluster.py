@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 
 from ..dra.render import RESOURCE, in_short
-from .rights import NODE_NAMED, READS_LABELS, Document, Rule, account_objects, document
+from .rights import NODE_NAMED, READS_LABELS, Document, PolicyRule, account_objects, document
 
 _RESOURCES: Final = "resource.k8s.io"
 
@@ -51,18 +51,18 @@ class Cluster:
     reads_labels: bool = False
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[PolicyRule, ...]:
         """What it may do; the whole of it."""
         of = "node" if self.pool is None else "pool"
         verbs = ("list", "watch", "create", "update", "delete")
-        publish = Rule(_RESOURCES, "resourceslices", verbs, f"publish the {of}'s devices")
+        publish = PolicyRule(_RESOURCES, "resourceslices", verbs, f"publish the {of}'s devices")
         labels = (READS_LABELS,) if self.reads_labels else ()
         if self.is_controller:
             return (publish, *labels)
-        read = Rule(_RESOURCES, "resourceclaims", ("get",), "read what a claim was given")
-        node = Rule("", "nodes", ("get",), "the slices belong to the node, and vanish with it")
+        read = PolicyRule(_RESOURCES, "resourceclaims", ("get",), "read what a claim was given")
+        node = PolicyRule("", "nodes", ("get",), "the slices belong to the node, and vanish with it")
         kept = "its devices from being published" if self.pool is None else "claims from being prepared"
-        report = Rule("", "events", ("create",), f"report on the node what keeps {kept}")
+        report = PolicyRule("", "events", ("create",), f"report on the node what keeps {kept}")
         # The slices of a pool are written by its controller.
         rules = (publish, read, node, report) if self.pool is None else (read, report, *labels)
         if not self.writes_status:
@@ -70,8 +70,8 @@ class Cluster:
         scope = "associated-node:update" if self.pool is None else "arbitrary-node:update"
         return (
             *rules,
-            Rule(_RESOURCES, "resourceclaims/status", ("update",), "report in claims the state of their devices"),
-            Rule(_RESOURCES, "resourceclaims/driver", (scope,), "the same, from Kubernetes 1.36 on", self.driver),
+            PolicyRule(_RESOURCES, "resourceclaims/status", ("update",), "report in claims the state of their devices"),
+            PolicyRule(_RESOURCES, "resourceclaims/driver", (scope,), "the same, from Kubernetes 1.36 on", self.driver),
         )
 
 

@@ -19,7 +19,7 @@ NODE_NAMED: Final = "request.userInfo.?extra[?'authentication.kubernetes.io/node
 
 
 @attrs.frozen
-class Rule:
+class PolicyRule:
     """A right in the cluster.
 
     Attributes:
@@ -37,7 +37,9 @@ class Rule:
     name: str | None = None
 
 
-READS_LABELS: Final = Rule("", "nodes", ("get",), "its label names the configuration; RBAC cannot say 'its own node'")
+READS_LABELS: Final = PolicyRule(
+    "", "nodes", ("get",), "its label names the configuration; RBAC cannot say 'its own node'"
+)
 """The right of a process whose configuration is named by a label of its node (``--config-label``)."""
 
 
@@ -56,7 +58,7 @@ def document(version: str, kind: str, name: str, called: str | None = None, **re
 
 
 def account_objects(
-    name: str, namespace: str, rules: Iterable[Rule], policies: Iterable[tuple[str, Document]]
+    name: str, namespace: str, rules: Iterable[PolicyRule], policies: Iterable[tuple[str, Document]]
 ) -> list[Document]:
     """Return the account, the policies that narrow its rights, and then the rights.
 

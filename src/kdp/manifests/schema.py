@@ -44,7 +44,7 @@ def offered(mode: Mode) -> list[Setting]:
 def setting_schema(setting: Setting) -> Schema:
     """Return the schema of a setting's value."""
     parse: Any = setting.parse
-    if isinstance(parse, parsers.Choice):
+    if isinstance(parse, parsers.OneOf):
         made: Schema = {"enum": list(parse.words)}
         if "off" in parse.words:  # which Helm's YAML reader takes for a bool, unless it is quoted
             made["enum"] += [True, False] if "on" in parse.words else [False]

@@ -19,7 +19,7 @@ import attrs
 
 from ..cluster.api import ApiError, OddAnswerError
 from ..cluster.event_aggregation import Notice
-from ..cluster.event_objects import COMPONENT, Target
+from ..cluster.event_objects import COMPONENT, EventTarget
 from ..cluster.events import EventWriter
 from ..concurrency import threads
 from ..concurrency.backoff import Backoff
@@ -103,7 +103,7 @@ class ClusterReporter:
         self._options = options
         self._connect = connect
         self._rejection = rejection
-        self._target = Target.of_node(options.node)
+        self._target = EventTarget.of_node(options.node)
         counts = counts or ClusterCounts()
         self._writer = EventWriter(COMPONENT, options.node, counts.events) if options.events else None
         self._news = PluginNews(self._target)
@@ -197,7 +197,7 @@ class ClusterReporter:
             return
         target = self._target
         if say.pod is not None and say.uid:
-            target = Target.of_pod(say.pod.namespace, say.pod.name, say.uid)
+            target = EventTarget.of_pod(say.pod.namespace, say.pod.name, say.uid)
         text = say.text if say.pod is None or say.uid else f"pod {say.pod.namespace}/{say.pod.name}: {say.text}"
         notice = Notice(
             target=target,
@@ -250,7 +250,7 @@ def _of_pod(holding: Holding, uid: str) -> Notice:
     text = f"has failed: {holding.failure}" if has_failed else "works again"
     many = "have failed" if has_failed else "work again"
     return Notice(
-        target=Target.of_pod(holder.namespace, holder.pod, uid),
+        target=EventTarget.of_pod(holder.namespace, holder.pod, uid),
         subject=f"{resource} {device}",
         reason="DeviceFailed" if has_failed else "DeviceRecovered",
         message=f"device {device} of {resource}, which container {holder.container} has, {text}",

@@ -14,7 +14,7 @@ from .reading import expect_operations, read_causes, read_operations, read_part,
 if TYPE_CHECKING:
     from ..dra.controller import PoolController
     from ..kubelet.calls import CallCounts
-    from .reading import Reading, Vocabulary
+    from .reading import Scrape, Vocabulary
 
 
 @final
@@ -30,7 +30,7 @@ class DriversReader:
         self._counts = counts
         self._names_pods = names_pods
 
-    def read(self, reading: Reading, names: Vocabulary, service: DraDriver | PoolController | None) -> None:
+    def read(self, reading: Scrape, names: Vocabulary, service: DraDriver | PoolController | None) -> None:
         """Add what there is to say now."""
         read_operations(reading, names, self._counts)
         if service is None:

@@ -82,7 +82,7 @@ class EvictionPolicy:
 
 @final
 @attrs.frozen(kw_only=True)
-class Facts:
+class EvictionFacts:
     """What this process knows.
 
     Attributes:
@@ -192,7 +192,7 @@ class EvictionPlanner:
 
     def __init__(self, policy: EvictionPolicy) -> None:
         self._policy = policy
-        self._facts = Facts(failed={}, connected=frozenset(), holders={}, asked_at=None)
+        self._facts = EvictionFacts(failed={}, connected=frozenset(), holders={}, asked_at=None)
         self._since: dict[Device, float] = {}
         self._pods: dict[PodName, _Pod] = {}
         self._busy: PodName | None = None
@@ -211,7 +211,7 @@ class EvictionPlanner:
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
-    def observe(self, facts: Facts, now: float) -> None:
+    def observe(self, facts: EvictionFacts, now: float) -> None:
         """Take what is known now."""
         self._facts = facts
         self._since = {device: self._since.get(device, now) for device in facts.failed}

@@ -14,7 +14,7 @@ from ..cluster.api import ApiError, OddAnswerError
 from ..concurrency import threads
 from ..errors import printable, sentence
 from . import eviction
-from .eviction import Description, EvictionPlanner, Facts, Outcome, PodName, Say
+from .eviction import Description, EvictionFacts, EvictionPlanner, Outcome, PodName, Say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,7 @@ class Evictor:
             self._tell(say)
 
 
-def facts_of(manager: PluginManager) -> Facts:
+def facts_of(manager: PluginManager) -> EvictionFacts:
     """Return what is known of a process's devices and of who holds them."""
     failed: dict[Device, str] = {}
     holders: dict[Device, PodName] = {}
@@ -165,7 +165,9 @@ def facts_of(manager: PluginManager) -> Facts:
         failed |= {(name, device_id): why for device_id, why in failures.items()}
         for device_id, holder in (manager.holders(name) or {}).items():
             holders[name, device_id] = PodName(holder.namespace, holder.pod)
-    return Facts(failed=failed, connected=frozenset(connected), holders=holders, asked_at=manager.holders_asked_at)
+    return EvictionFacts(
+        failed=failed, connected=frozenset(connected), holders=holders, asked_at=manager.holders_asked_at
+    )
 
 
 def described(pod: Object, node: Object, name: str) -> Description:

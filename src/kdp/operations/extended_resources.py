@@ -34,7 +34,7 @@ _EXAMPLE: Final = "example.com/dongle=4"
 
 @final
 @attrs.frozen(kw_only=True)
-class Change:
+class ResourceChange:
     """A change of a node's status.
 
     Attributes:
@@ -80,7 +80,7 @@ def parse_name(name: str) -> str:
         raise ConfigurationError(str(error)) from None
 
 
-def advertising(node: Object, name: str, count: int, *, served_by: str | None) -> Change:
+def advertising(node: Object, name: str, count: int, *, served_by: str | None) -> ResourceChange:
     """Return what gives a node so many of a resource.
 
     Args:
@@ -104,10 +104,10 @@ def advertising(node: Object, name: str, count: int, *, served_by: str | None) -
         question = f"node {_name(node)} has {before} of {name}, and {whose}; replace it by {after}"
     allocatable = _amounts(node, "allocatable").get(name)
     patch = () if before == after == allocatable else _patch(node, name, before, after)
-    return Change(before=before, after=after, patch=patch, question=question if patch else None)
+    return ResourceChange(before=before, after=after, patch=patch, question=question if patch else None)
 
 
-def withdrawing(node: Object, name: str, *, served_by: str | None, force: bool = False) -> Change:
+def withdrawing(node: Object, name: str, *, served_by: str | None, force: bool = False) -> ResourceChange:
     """Return what takes a resource from a node; see `advertising`.
 
     A kubelet that has lost its own files forgets a plugin at once, and leaves the plugin's number in the status. With
@@ -118,7 +118,7 @@ def withdrawing(node: Object, name: str, *, served_by: str | None, force: bool =
     before = _number(node, name)
     allocatable = _amounts(node, "allocatable").get(name)
     if before is None and allocatable is None:
-        return Change(before=None, after=None)
+        return ResourceChange(before=None, after=None)
     writer = _writer(node, name)
     question = None
     if writer == KUBELET:
@@ -129,7 +129,7 @@ def withdrawing(node: Object, name: str, *, served_by: str | None, force: bool =
     elif writer != MANAGER:
         whose = "nobody knows who wrote it" if writer is None else f"{writer} wrote it"
         question = f"node {_name(node)} has {before} of {name}, and {whose}; remove it"
-    return Change(before=before, after=None, patch=_patch(node, name, before, None), question=question)
+    return ResourceChange(before=before, after=None, patch=_patch(node, name, before, None), question=question)
 
 
 def is_of_kubelet(node: Object, name: str) -> bool:

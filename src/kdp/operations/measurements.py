@@ -14,7 +14,7 @@ from .series import Series
 if TYPE_CHECKING:
     from ..model.measurements import Measurement
     from ..supervision.service import Service
-    from .reading import Reading, Vocabulary
+    from .reading import Scrape, Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ POD: Final = ("namespace", "pod", "container")
 _OWN: Final = frozenset(each.name.removesuffix("_total") for each in series.SERIES)
 
 
-def read_measurements(reading: Reading, names: Vocabulary, service: Service, resource: str | None = None) -> None:
+def read_measurements(reading: Scrape, names: Vocabulary, service: Service, resource: str | None = None) -> None:
     """Add what was measured last.
 
     Args:

@@ -15,7 +15,7 @@ from ..concurrency.counts import BUCKETS
 from ..errors import ConfigurationError
 from . import series
 from .devices import text_of_devices
-from .reading import Configuration, Reading, Vocabulary, read_backends, read_configuration
+from .reading import Configuration, Scrape, Vocabulary, read_backends, read_configuration
 
 try:
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -39,7 +39,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 class Reader(Protocol):
     """Reads what is particular to a mode; `PluginsReader` or `DriversReader`."""
 
-    def read(self, reading: Reading, names: Vocabulary, service: Any, /) -> None:
+    def read(self, reading: Scrape, names: Vocabulary, service: Any, /) -> None:
         """Add what there is to say now; None: nothing serves."""
         ...
 
@@ -81,16 +81,16 @@ class Metrics:
         self._directories = directories
         self._configuration = configuration
         self._names = Vocabulary()
-        self._last = Reading(mode)
-        self._rendered: tuple[Reading | None, str] | None = None
+        self._last = Scrape(mode)
+        self._rendered: tuple[Scrape | None, str] | None = None
         self._registry = CollectorRegistry()
         self._collector = _Collector(self._last)
         self._registry.register(self._collector)
         ProcessCollector(registry=self._registry)
 
-    def read(self) -> Reading:
+    def read(self) -> Scrape:
         """Return what there is to say now. Called in the event loop that owns the numbers."""
-        reading = Reading(self._build[1])
+        reading = Scrape(self._build[1])
         reading.add(series.BUILD, 1, *self._build)
         read_configuration(reading, self._configuration())
         for directory, is_writable in ({} if self._directories is None else self._directories.writable).items():
@@ -101,7 +101,7 @@ class Metrics:
             read_backends(reading, self._names, service)
         return reading
 
-    def text(self, reading: Reading | None) -> str:
+    def text(self, reading: Scrape | None) -> str:
         """Return what is exposed of a reading; None: the event loop is blocked, and the reading before counts."""
         if self._rendered is not None and self._rendered[0] is reading is not None:
             return self._rendered[1]  # many clients asked together
@@ -118,7 +118,7 @@ class Metrics:
 class _Collector(Collector):
     """Gives prometheus-client a reading."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Scrape) -> None:
         self.reading = reading
         self.is_blocked = False
 

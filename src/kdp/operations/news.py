@@ -17,7 +17,7 @@ from ..supervision.health import HealthState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..cluster.event_objects import Target
+    from ..cluster.event_objects import EventTarget
     from ..deviceplugin.status import ResourceStatus
     from ..supervision.health import HealthChange
 
@@ -46,7 +46,7 @@ class PluginNews:
         node: The Node.
     """
 
-    def __init__(self, node: Target) -> None:
+    def __init__(self, node: EventTarget) -> None:
         self._node = node
         self._resources: dict[str, _Known] = {}
         self._rejection: str | None = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..deviceplugin.manager import PluginManager
     from ..deviceplugin.status import ResourceStatus
     from .cluster_counts import ClusterCounts
-    from .reading import Reading, Vocabulary
+    from .reading import Scrape, Vocabulary
 
 CAUSES: Final = ("backend", "list_too_large", "kubelet", "registration", "obstacle", "no_devices")
 
@@ -47,7 +47,7 @@ class PluginsReader:
         self._names_pods = names_pods
         self._needs_devices = needs_devices
 
-    def read(self, reading: Reading, names: Vocabulary, manager: PluginManager | None) -> None:
+    def read(self, reading: Scrape, names: Vocabulary, manager: PluginManager | None) -> None:
         """Add what there is to say now."""
         self._read_counts(reading, names)
         self._read_cluster(reading)
@@ -71,9 +71,7 @@ class PluginsReader:
         reading.add(series.KUBELET_RESTARTS, manager.kubelet_restarts)
         reading.add(series.KUBELET_FROZEN, manager.kubelet_problem is not None)
 
-    def _read_resource(
-        self, reading: Reading, names: Vocabulary, manager: PluginManager, status: ResourceStatus
-    ) -> str:
+    def _read_resource(self, reading: Scrape, names: Vocabulary, manager: PluginManager, status: ResourceStatus) -> str:
         label = read_part(reading, names, status.resource, status, vanished=status.vanished)
         expect_operations(reading, label, ("Allocate", "GetPreferredAllocation", "PreStartContainer"))
         for result in REGISTRATION_RESULTS:
@@ -96,7 +94,7 @@ class PluginsReader:
             reading.add(series.LIST_SENT, sent.sent_at, label)
         return label
 
-    def _read_counts(self, reading: Reading, names: Vocabulary) -> None:
+    def _read_counts(self, reading: Scrape, names: Vocabulary) -> None:
         read_operations(reading, names, self._counts)
         for (resource, result), count in self._counts.registrations.counts.items():
             reading.add(series.REGISTRATIONS, count, names.resources.of(resource), result)
@@ -105,7 +103,7 @@ class PluginsReader:
         for (resource,), took in self._counts.registering.counts.items():
             reading.add_durations(series.REGISTRATION_SECONDS, took, names.resources.of(resource))
 
-    def _read_cluster(self, reading: Reading) -> None:
+    def _read_cluster(self, reading: Scrape) -> None:
         if self._cluster is None:
             return
         for (result,), count in self._cluster.events.counts.items():

@@ -1,4 +1,4 @@
-"""`Reading`: all values of one scrape, as plain numbers; and those that are the same for all modes.
+"""`Scrape`: all values of one scrape, as plain numbers; and those that are the same for all modes.
 
 A reading is taken in the event loop that owns the numbers, and is not changed afterwards. Text is made of it in another
 thread (`kdp.operations.metrics`).
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ..kubelet.calls import CallCounts
-    from ..supervision.service import Part, Service
+    from ..supervision.service import Service, ServicePart
     from .devices import Held, MeasuredDevices
     from .series import Series
 
@@ -54,7 +54,7 @@ class Vocabulary:
 
 
 @final
-class Reading:
+class Scrape:
     """The values of one scrape.
 
     Args:
@@ -103,7 +103,7 @@ class Configuration:
     is_rejected: bool = False
 
 
-def read_configuration(reading: Reading, configuration: Configuration) -> None:
+def read_configuration(reading: Scrape, configuration: Configuration) -> None:
     """Add which configuration is in force."""
     reading.add(series.CONFIG_REJECTED, configuration.is_rejected)
     if configuration.text is not None:
@@ -111,7 +111,7 @@ def read_configuration(reading: Reading, configuration: Configuration) -> None:
         reading.add(series.CONFIG, 1, digest[:HASH_DIGITS])
 
 
-def read_backends(reading: Reading, names: Vocabulary, service: Service) -> None:
+def read_backends(reading: Scrape, names: Vocabulary, service: Service) -> None:
     """Add what supervision knows of each backend."""
     now, hanging = time.monotonic(), 0
     for supervisor in service.supervisors:
@@ -130,7 +130,7 @@ def read_backends(reading: Reading, names: Vocabulary, service: Service) -> None
     reading.add(series.HOOKS_HANGING, hanging)
 
 
-def read_transitions(reading: Reading, names: Vocabulary, service: Service, resource: str | None = None) -> None:
+def read_transitions(reading: Scrape, names: Vocabulary, service: Service, resource: str | None = None) -> None:
     """Add the changes of devices' states.
 
     Args:
@@ -145,7 +145,7 @@ def read_transitions(reading: Reading, names: Vocabulary, service: Service, reso
             reading.add(series.TRANSITIONS, count, label, state, names.kinds.of(kind))
 
 
-def read_part(reading: Reading, names: Vocabulary, name: str, part: Part, *, vanished: int = 0) -> str:
+def read_part(reading: Scrape, names: Vocabulary, name: str, part: ServicePart, *, vanished: int = 0) -> str:
     """Add what a resource and a driver have in common, and return its label."""
     label = names.resources.of(name)
     reading.add(series.DEVICES, part.healthy, label, "healthy")
@@ -170,13 +170,13 @@ def read_part(reading: Reading, names: Vocabulary, name: str, part: Part, *, van
     return label
 
 
-def read_causes(reading: Reading, label: str, causes: Mapping[str, bool]) -> None:
+def read_causes(reading: Scrape, label: str, causes: Mapping[str, bool]) -> None:
     """Add why something is not ready; each cause has a value, so that one that ends becomes 0."""
     for cause, is_one in causes.items():
         reading.add(series.NOT_READY, is_one, label, cause)
 
 
-def expect_operations(reading: Reading, label: str, operations: Iterable[str]) -> None:
+def expect_operations(reading: Scrape, label: str, operations: Iterable[str]) -> None:
     """Add that there was no call yet: Prometheus sees no increase in a counter that begins with 1."""
     for operation in operations:
         for result in RESULTS:
@@ -184,7 +184,7 @@ def expect_operations(reading: Reading, label: str, operations: Iterable[str]) -
         reading.add_durations(series.OPERATION_SECONDS, NO_DURATIONS, operation, label)
 
 
-def read_operations(reading: Reading, names: Vocabulary, counts: CallCounts) -> None:
+def read_operations(reading: Scrape, names: Vocabulary, counts: CallCounts) -> None:
     """Add the kubelet's calls."""
     for (operation, resource, result), count in counts.calls.counts.items():
         reading.add(series.OPERATIONS, count, operation, names.resources.of(resource), result)

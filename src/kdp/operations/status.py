@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..concurrency.history import Event
-    from ..deviceplugin.tracking.tracker import KubeletView
+    from ..deviceplugin.tracking.tracker import ResourceView
     from ..model.devices import Device
     from ..supervision.health import DeviceHealth
-    from ..supervision.service import BaseStatus, Part
+    from ..supervision.service import BaseStatus, ServicePart
     from .facts import BackendFacts, Facts
 
     _Measured = Callable[[str], Mapping[str, float] | None]
@@ -87,7 +87,7 @@ def document(
     judged = () if status is None else status.backends
     began = time.time() - time.monotonic()
     process = {"kdp": __version__, "pid": os.getpid(), "mode": facts.mode, "node": facts.node}
-    parts: Mapping[str, Part] = {} if status is None else status.parts
+    parts: Mapping[str, ServicePart] = {} if status is None else status.parts
     measured = _measured(backends)
     return {
         **process,
@@ -145,7 +145,7 @@ def _event(event: Event) -> Mapping[str, object]:
     }
 
 
-def _resource(name: str, part: Part, began: float, measured: _Measured) -> Mapping[str, object]:
+def _resource(name: str, part: ServicePart, began: float, measured: _Measured) -> Mapping[str, object]:
     listed = list(part.listed.values())
     claims, holders, faults = part.claims, part.holders, part.faults
     return {
@@ -169,7 +169,7 @@ def _resource(name: str, part: Part, began: float, measured: _Measured) -> Mappi
     }
 
 
-def _kubelet_list(view: KubeletView, began: float) -> Mapping[str, object]:
+def _kubelet_list(view: ResourceView, began: float) -> Mapping[str, object]:
     """Return how the kubelet saw the devices of a device plugin when it was asked last, and since when it differs."""
     return {
         "at": moment(began + view.compared_at),

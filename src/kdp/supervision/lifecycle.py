@@ -1,4 +1,4 @@
-"""`Lifecycle`: a backend is opened and closed in turn, even if its hooks return late or another supervisor is next.
+"""`BackendLifecycle`: a backend is opened and closed in turn, even if hooks are late, or another supervisor is next.
 
 A ``def`` hook cannot be broken off. So an ``open`` may return after its deadline or after the stop, and ``close`` may
 still run when the next one, after a reload, wants to open the same object. None of them is called twice for that, and
@@ -27,7 +27,7 @@ _late: set[asyncio.Task[None]] = set()
 """Those that wait for an ``open`` which the stop did not wait for; the loop alone would not keep them."""
 
 
-class Lifecycle:
+class BackendLifecycle:
     """Opens and closes one backend, for one of those who serve it. The seconds are those of the hooks."""
 
     def __init__(self, hooks: Hooks, *, open_seconds: float, close_seconds: float) -> None:

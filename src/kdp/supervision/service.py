@@ -52,7 +52,7 @@ MAX_LISTED = 20
 """The largest number of devices that the readiness probe names for one reason."""
 
 
-class Part(Protocol):
+class ServicePart(Protocol):
     """Status of one part of what is served: a resource, or a driver."""
 
     @property
@@ -131,7 +131,7 @@ class BaseStatus(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, ServicePart]:
         """What is served, by name."""
 
     @property

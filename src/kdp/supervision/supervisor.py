@@ -42,7 +42,7 @@ from .backend_validation import check_attributes
 from .device_nodes import DeviceNodes
 from .findings import Findings, checked_devices, clashing_variable, resource_of, static_resources
 from .hooks import Hooks
-from .lifecycle import Lifecycle
+from .lifecycle import BackendLifecycle
 from .links import ask_links, follow_links
 from .publisher import DiscoveryPublisher
 from .reporter import EventReporter
@@ -178,7 +178,9 @@ class Supervisor:
         self.deadlines = deadlines or Deadlines()
         self.hooks = Hooks(backend, state)
         self.label = self.hooks.label
-        self._lifecycle = Lifecycle(self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close)
+        self._lifecycle = BackendLifecycle(
+            self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close
+        )
         self.preferred: Counter[str] = Counter()
         self.preferences = _preferences(backend, policy, self.preferred)
         self._polls_links = polls_links and self.hooks.overridden("links")

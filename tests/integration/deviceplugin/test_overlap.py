@@ -12,7 +12,7 @@ import pytest
 
 from kdp.deviceplugin.sockets import SocketNames
 from kdp.deviceplugin.tracking.pace import Pace
-from kdp.deviceplugin.tracking.tracker import KubeletView
+from kdp.deviceplugin.tracking.tracker import ResourceView
 from kdp.testing import SimulatedKubelet, events
 
 from ..testkit.bare_plugin import BarePlugin
@@ -93,10 +93,10 @@ async def test_another_plugin_of_the_resource_is_known_by_its_ids(
         await bare.register(kubelet.paths.kubelet_socket)
         await until(lambda: "rival" in manager.status().resources[RESOURCE].details)
         assert "2 devices that are not ours, as x0" in str(manager.status().resources[RESOURCE].details["rival"])
-        assert manager.kubelet_view(RESOURCE) == KubeletView(disagrees=True, foreign=2)
+        assert manager.kubelet_view(RESOURCE) == ResourceView(disagrees=True, foreign=2)
         assert manager.is_ready
         await bare.stop()
         await until(lambda: "rival" not in manager.status().resources[RESOURCE].details)
-        await until(lambda: manager.kubelet_view(RESOURCE) == KubeletView(disagrees=False, foreign=0))
+        await until(lambda: manager.kubelet_view(RESOURCE) == ResourceView(disagrees=False, foreign=0))
     told = caplog.text.count("another plugin serves this resource as well")
     assert told == caplog.text.count("no longer has devices of another plugin") >= 1

@@ -7,7 +7,7 @@ import pytest
 
 from kdp import ConfigurationError
 from kdp.cli.config import ConfigFile, read
-from kdp.daemon.setting import Given
+from kdp.daemon.setting import GivenValue
 from kdp.daemon.sources import resolve
 
 
@@ -30,10 +30,10 @@ def test_every_format_says_the_same(tmp_path: Path, name: str, text: str) -> Non
     path = written(tmp_path, name, text)
     assert read(path) == ConfigFile(
         settings={
-            "poll_interval": Given(f"poll-interval in {path}", 10),
-            "log_format": Given(f"log_format in {path}", "json"),
+            "poll_interval": GivenValue(f"poll-interval in {path}", 10),
+            "log_format": GivenValue(f"log_format in {path}", "json"),
         },
-        parameters={"count": Given(f"set.count in {path}", 4)},
+        parameters={"count": GivenValue(f"set.count in {path}", 4)},
     )
 
 

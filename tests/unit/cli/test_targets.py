@@ -12,7 +12,7 @@ from typing_extensions import override
 import kdp
 from kdp import ConfigurationError, DeviceBackend
 from kdp.cli.targets import Recipe, assign, load
-from kdp.daemon.setting import Given
+from kdp.daemon.setting import GivenValue
 from kdp.daemon.signals import Stopped
 from kdp.hardware import Host
 
@@ -169,8 +169,8 @@ def test_a_module_that_calls_run_is_told_where_to_put_that(write: Write) -> None
         load("widgets_for_a_test.py:Plain")
 
 
-def given(**values: object) -> dict[str, Given]:
-    return {name: Given(f"--set {name}", value) for name, value in values.items()}
+def given(**values: object) -> dict[str, GivenValue]:
+    return {name: GivenValue(f"--set {name}", value) for name, value in values.items()}
 
 
 def loaded(write: Write, *names: str) -> dict[str, type[DeviceBackend]]:

@@ -14,18 +14,20 @@ from typing_extensions import override
 
 from kdp.cluster import event_aggregation as real
 from kdp.cluster.event_aggregation import BURST, PERIOD, EventAggregator, Notice, Telling
-from kdp.cluster.event_objects import Target
+from kdp.cluster.event_objects import EventTarget
 
 from ..mutants import holds, live
 
-NODE = Target.of_node("node0")
-POD = Target.of_pod("ns", "pod", "u1")
+NODE = EventTarget.of_node("node0")
+POD = EventTarget.of_pod("ns", "pod", "u1")
 FEW = 5
 
-Key = tuple[Target, str]
+Key = tuple[EventTarget, str]
 
 
-def notice(subject: str, *, target: Target = NODE, reason: str = "DeviceUnhealthy", text: str = "is hot") -> Notice:
+def notice(
+    subject: str, *, target: EventTarget = NODE, reason: str = "DeviceUnhealthy", text: str = "is hot"
+) -> Notice:
     """Return what a device has to say."""
     together = "{number} devices: {names}"
     message = f"device {subject} {text}"
@@ -46,8 +48,8 @@ class World(RuleBasedStateMachine):
         self.untold: dict[Key, Counter[str]] = {}
         self.last_told: dict[Key, float] = {}
         self.last_written: dict[Key, Notice] = {}
-        self.tellings: dict[Target, list[float]] = {}
-        self.series: dict[tuple[Target, str, str], tuple[str, int]] = {}
+        self.tellings: dict[EventTarget, list[float]] = {}
+        self.series: dict[tuple[EventTarget, str, str], tuple[str, int]] = {}
         self.number = 0
         self.said = self.told = 0
 
@@ -57,7 +59,7 @@ class World(RuleBasedStateMachine):
         reason=st.sampled_from(["DeviceUnhealthy", "DeviceRecovered", "DeviceQuarantined", "ResourceLost"]),
         text=st.sampled_from(["is hot", "is cold"]),
     )
-    def say(self, subjects: list[str], about: Target, reason: str, text: str) -> None:
+    def say(self, subjects: list[str], about: EventTarget, reason: str, text: str) -> None:
         for subject in subjects:
             said = notice(subject, target=about, reason=reason, text=text)
             self.aggregator.add(said, self.now)

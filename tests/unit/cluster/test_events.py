@@ -9,7 +9,7 @@ import pytest
 from kdp.cluster import event_aggregation, events
 from kdp.cluster.api import ApiError
 from kdp.cluster.event_aggregation import Notice
-from kdp.cluster.event_objects import Target
+from kdp.cluster.event_objects import EventTarget
 from kdp.cluster.events import EventRecorder, EventWriter
 from kdp.concurrency.counts import Tally
 
@@ -49,7 +49,7 @@ async def test_a_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
 
 # -- the writer --------------------------------------------------------------------------------------------------------
 
-NODE = Target.of_node("node0")
+NODE = EventTarget.of_node("node0")
 
 
 async def test_there_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

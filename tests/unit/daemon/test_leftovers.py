@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import attrs
 import pytest
 
-from kdp.daemon.leftovers import Leftover, Owner, find, remove
+from kdp.daemon.leftovers import FileOwner, Leftover, find, remove
 from kdp.daemon.own_socket import path_in
 from kdp.daemon.settings import Settings
 from kdp.kubelet.sockets import plugin_prefix
@@ -115,7 +115,7 @@ def leave_everything(node: Node, resource: str = "example.com/widget") -> None:
     (node.root / "features.d" / f".{file_name(resource)}.{'0' * 12}.draft").touch()
 
 
-OWNER = Owner(
+OWNER = FileOwner(
     targets=("widgets.py:Widgets",),
     keys=("example.com/widget",),
     resources=("example.com/widget",),
@@ -124,7 +124,7 @@ OWNER = Owner(
 
 
 @pytest.mark.parametrize("owner", [None, OWNER], ids=["all of kdp", "one plugin"])
-def test_afterwards_the_node_is_as_before(node: Node, owner: Owner | None) -> None:
+def test_afterwards_the_node_is_as_before(node: Node, owner: FileOwner | None) -> None:
     before = node.files() - {"kdp/"}
     leave_everything(node)
 

@@ -17,7 +17,7 @@ import kdp
 from kdp import ConfigurationError
 from kdp.daemon import services
 from kdp.daemon.parsers import Address
-from kdp.daemon.plan import Plan, check_backends
+from kdp.daemon.plan import ServingPlan, check_backends
 from kdp.daemon.probes import SLOW_START
 from kdp.daemon.serving import Daemon, serve
 from kdp.daemon.settings import Settings
@@ -69,13 +69,13 @@ def test_thresholds_that_contradict_a_backends_own_are_refused_before_anything_r
     with pytest.raises(
         ConfigurationError, match=r"^Widgets.health_policy with .*: hold_down=60 is above hold_down_max=30"
     ):
-        Plan((Widgets(),), Settings(health_policy=numbers))
+        ServingPlan((Widgets(),), Settings(health_policy=numbers))
     patient = Widgets()
     patient.health_policy = kdp.HealthPolicy(hold_down=10)
-    Plan((patient,), Settings(health_policy=numbers))
+    ServingPlan((patient,), Settings(health_policy=numbers))
     patient.health_policy = 3  # type: ignore[assignment]
     with pytest.raises(ConfigurationError, match=r"^Widgets.health_policy: 3 must be a kdp.HealthPolicy"):
-        Plan((patient,), Settings())
+        ServingPlan((patient,), Settings())
 
 
 def test_a_backend_could_not_know_whether_it_is_served_by_dra() -> None:
@@ -85,14 +85,14 @@ def test_a_backend_could_not_know_whether_it_is_served_by_dra() -> None:
 
     backends = Widgets(), Frozen()
     assert not any(each.is_dra for each in backends)
-    Plan(backends, Settings(mode="dra"))
+    ServingPlan(backends, Settings(mode="dra"))
     assert all(each.is_dra for each in backends)
-    Plan(backends, Settings())
+    ServingPlan(backends, Settings())
     assert not any(each.is_dra for each in backends)
 
 
 def test_new_logs_need_no_new_manager_but_new_backends_and_paths_do() -> None:
-    old = Plan((Widgets(),), Settings())
+    old = ServingPlan((Widgets(),), Settings())
     assert not attrs.evolve(old, settings=Settings(log_level="debug", log_format="json")).needs_new_manager(old)
     assert attrs.evolve(old, settings=Settings(kubelet_root=Path("/k"))).needs_new_manager(old)
     assert attrs.evolve(old, backends=(Widgets(),)).needs_new_manager(old)
@@ -103,7 +103,7 @@ class StandIn:
 
     supervisors = ()
 
-    def __init__(self, plan: Plan, error: Exception | None = None) -> None:
+    def __init__(self, plan: ServingPlan, error: Exception | None = None) -> None:
         self.plan = plan
         self.error = error
         self.rescans = 0
@@ -133,7 +133,7 @@ class StandIn:
 def managers(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
     made: list[StandIn] = []
 
-    def make(plan: Plan, counts: object = None, history: object = None) -> StandIn:
+    def make(plan: ServingPlan, counts: object = None, history: object = None) -> StandIn:
         made.append(StandIn(plan))
         return made[-1]
 
@@ -156,7 +156,7 @@ async def until(condition: Any) -> None:
 
 
 async def test_reloading_without_a_configuration_discovers_again(managers: list[StandIn]) -> None:
-    daemon = Daemon(Plan((Widgets(),), Settings()))
+    daemon = Daemon(ServingPlan((Widgets(),), Settings()))
     async with running(daemon):
         await until(lambda: managers and managers[0].is_entered)
         daemon.reload()
@@ -166,8 +166,8 @@ async def test_reloading_without_a_configuration_discovers_again(managers: list[
 
 
 async def test_a_changed_backend_gets_a_new_manager_after_the_old_one_has_stopped(managers: list[StandIn]) -> None:
-    plans = [Plan((Widgets(),), Settings()) for _ in range(2)]
-    told: list[Plan] = []
+    plans = [ServingPlan((Widgets(),), Settings()) for _ in range(2)]
+    told: list[ServingPlan] = []
     daemon = Daemon(plans[0], read_again=lambda: plans[1], changed=told.append)
     async with running(daemon):
         await until(lambda: managers and managers[0].is_entered)
@@ -182,8 +182,8 @@ async def test_a_changed_backend_gets_a_new_manager_after_the_old_one_has_stoppe
 
 async def test_a_reload_hands_on_what_is_known_of_a_backend_that_stays(managers: list[StandIn]) -> None:
     stays = Widgets()
-    old = Plan((stays, Unnamed()), Settings())
-    new = Plan((Unnamed(), stays), Settings(kubelet_root=Path("/k")))
+    old = ServingPlan((stays, Unnamed()), Settings())
+    new = ServingPlan((Unnamed(), stays), Settings(kubelet_root=Path("/k")))
     daemon = Daemon(old, read_again=lambda: new)
     async with running(daemon):
         await until(lambda: managers and managers[0].is_entered)
@@ -198,10 +198,10 @@ async def test_a_reload_hands_on_what_is_known_of_a_backend_that_stays(managers:
 async def test_a_wrong_new_configuration_leaves_the_old_one_in_force(
     managers: list[StandIn], caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    def fail() -> Plan:
+    def fail() -> ServingPlan:
         raise error
 
-    daemon = Daemon(Plan((Widgets(),), Settings()), read_again=fail)
+    daemon = Daemon(ServingPlan((Widgets(),), Settings()), read_again=fail)
     async with running(daemon):
         await until(lambda: managers and managers[0].is_entered)
         daemon.reload()
@@ -213,10 +213,10 @@ async def test_another_mistake_has_a_time_of_its_own(managers: list[StandIn], mo
     moments, mistakes = [100.0, 200.0, 300.0], ["first", "first", "second"]
     rejected: list[float] = []
 
-    def fail() -> Plan:
+    def fail() -> ServingPlan:
         raise ConfigurationError(mistakes[len(rejected)])
 
-    daemon = Daemon(Plan((Widgets(),), Settings()), read_again=fail)
+    daemon = Daemon(ServingPlan((Widgets(),), Settings()), read_again=fail)
     async with running(daemon):
         await until(lambda: managers and managers[0].is_entered)
         for count, moment in enumerate(moments, start=1):
@@ -231,7 +231,7 @@ async def test_another_mistake_has_a_time_of_its_own(managers: list[StandIn], mo
 async def test_a_new_probe_address_that_cannot_be_had_does_not_end_the_process(
     managers: list[StandIn], caplog: pytest.LogCaptureFixture
 ) -> None:
-    old = Plan((Widgets(),), Settings())
+    old = ServingPlan((Widgets(),), Settings())
     new = attrs.evolve(old, settings=Settings(http=Address("192.0.2.1", 80)))
     daemon = Daemon(old, read_again=lambda: new)
     async with running(daemon):
@@ -287,7 +287,7 @@ def test_serve_outside_asyncio_says_what_to_do() -> None:
 
 async def test_a_start_that_takes_long_was_called_a_hook_that_blocks(managers: list[StandIn]) -> None:
     """Nothing is served yet, so nobody knows what keeps the event loop."""
-    daemon = Daemon(Plan((Widgets(),), Settings()))
+    daemon = Daemon(ServingPlan((Widgets(),), Settings()))
     assert daemon._why_blocked() == SLOW_START
     async with running(daemon):
         await until(lambda: managers and managers[0].is_entered)

@@ -7,7 +7,7 @@ import pytest
 
 from kdp import ConfigurationError, HealthPolicy
 from kdp.daemon.parsers import Address
-from kdp.daemon.setting import Given
+from kdp.daemon.setting import GivenValue
 from kdp.daemon.settings import SETTINGS, RunOptions, ServeOptions, Settings
 from kdp.daemon.sources import from_environment, from_keywords, resolve
 
@@ -46,7 +46,7 @@ def test_every_directory_follows_the_root_unless_it_is_given() -> None:
     [(":8080", Address("", 8080)), ("[::1]:9", Address("::1", 9))],
 )
 def test_an_address_is_a_host_and_a_port(text: str, value: Address) -> None:
-    address = resolve([{"http": Given("--http", text)}]).http
+    address = resolve([{"http": GivenValue("--http", text)}]).http
     assert address == value
     assert str(address) == text
 
@@ -78,7 +78,7 @@ def test_an_address_is_a_host_and_a_port(text: str, value: Address) -> None:
 )
 def test_a_wrong_value_is_refused_with_its_source_and_a_valid_example(name: str, value: object, sentence: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        resolve([{name: Given(SETTINGS[name].variable, value)}])
+        resolve([{name: GivenValue(SETTINGS[name].variable, value)}])
     assert str(caught.value).startswith(sentence)
 
 
@@ -91,7 +91,7 @@ def test_a_wrong_value_is_refused_with_its_source_and_a_valid_example(name: str,
     ],
 )
 def test_thresholds_are_text_a_mapping_or_a_policy(value: object) -> None:
-    numbers = resolve([{"health_policy": Given("health-policy in /etc/kdp.yaml", value)}]).health_policy
+    numbers = resolve([{"health_policy": GivenValue("health-policy in /etc/kdp.yaml", value)}]).health_policy
     assert numbers is not None
     assert HealthPolicy().changed(numbers) == HealthPolicy(hold_down=30, flaps=None)
 
@@ -126,7 +126,7 @@ def test_serve_leaves_the_logs_to_the_program() -> None:
 )
 def test_a_wrong_sharing_or_policy_is_refused(name: str, value: object, what: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        resolve([{name: Given("here", value)}])
+        resolve([{name: GivenValue("here", value)}])
     assert str(caught.value).startswith(f"here: {value!r} {what}")
 
 
@@ -207,19 +207,19 @@ def test_the_nodes_of_a_pool_are_told_by_labels(given: object, labels: object) -
 
 @pytest.mark.parametrize("given", ["a=1,a=2", "A b=1", {"a": 1}])
 def test_what_is_no_label_of_nodes_is_refused(given: object) -> None:
-    layer = {"pool_nodes": Given("--pool-nodes", given)}
-    mode = {"mode": Given("--mode", "dra-controller"), "pool": Given("--pool", "a")}
+    layer = {"pool_nodes": GivenValue("--pool-nodes", given)}
+    mode = {"mode": GivenValue("--mode", "dra-controller"), "pool": GivenValue("--pool", "a")}
     with pytest.raises(ConfigurationError, match=r"^--pool-nodes: "):
         resolve([layer, mode])
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), (" 5M ", 300)])
 def test_a_duration_has_a_unit_or_is_in_seconds(text: object, seconds: float) -> None:
-    settings = resolve([{"on_unhealthy": Given("here", "evict"), "evict_after": Given("here", text), **NODE}])
+    settings = resolve([{"on_unhealthy": GivenValue("here", "evict"), "evict_after": GivenValue("here", text), **NODE}])
     assert settings.evict_after == seconds
 
 
-NODE = {"node_name": Given("there", "node-0")}
+NODE = {"node_name": GivenValue("there", "node-0")}
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ NODE = {"node_name": Given("there", "node-0")}
 )
 def test_what_is_done_in_the_cluster_needs_its_settings(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        resolve([{name: Given(name, value) for name, value in given.items()}])
+        resolve([{name: GivenValue(name, value) for name, value in given.items()}])
     assert str(caught.value).startswith(sentence)
 
 

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 import kdp
-from kdp.deviceplugin.inventory import Cursor, Inventory, Snapshot
+from kdp.deviceplugin.inventory import Cursor, Inventory, ListSnapshot
 from kdp.deviceplugin.wire import encode_device, worst_case_bytes
 from kdp.errors import ListTooLargeError
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
@@ -33,7 +33,7 @@ def test_an_empty_list_is_a_list() -> None:
     inventory = make()
     assert inventory.update([], 0.0).on_wire
     assert inventory.message == b""
-    assert isinstance(inventory.next(Cursor(), 0.0), Snapshot)
+    assert isinstance(inventory.next(Cursor(), 0.0), ListSnapshot)
 
 
 def test_a_snapshot_stays_as_it_was() -> None:

@@ -147,7 +147,7 @@ class Life(RuleBasedStateMachine):
         self,
         live: dict[str, kdp.Device],
         dead: dict[str, tuple[float, kdp.Device]],
-        change: real.Change,
+        change: real.ListChange,
         before: tuple[Any, ...],
     ) -> None:
         told = decode(self.inventory.message)
@@ -301,8 +301,8 @@ MUTANTS = [
     Mutant(
         3,
         "a new handle is not taken",
-        "        self.snapshot = Snapshot(version, MappingProxyType(table))\n",
-        "        self.snapshot = Snapshot(version, MappingProxyType(table)) if on_wire else self.snapshot\n",
+        "        self.snapshot = ListSnapshot(version, MappingProxyType(table))\n",
+        "        self.snapshot = ListSnapshot(version, MappingProxyType(table)) if on_wire else self.snapshot\n",
     ),
     Mutant(
         4,

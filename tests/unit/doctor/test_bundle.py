@@ -16,7 +16,7 @@ import pytest
 from tests.nobody import as_nobody
 
 from kdp.doctor.answers import Question, failed, ok
-from kdp.doctor.bundle import CONTENTS, PLACE, Settings, listed, make, read
+from kdp.doctor.bundle import CONTENTS, PLACE, BundleSettings, listed, make, read
 from kdp.doctor.examination import examine
 from kdp.doctor.node import Node
 from kdp.errors import ConfigurationError
@@ -101,7 +101,7 @@ def _question() -> Question[Any]:
     return Question(id="a", title="Is it?", why="It matters.", ask=lambda _: failed(f"no: {JWT}", "rm -r x"))
 
 
-SETTINGS = Settings(
+SETTINGS = BundleSettings(
     settings={"KDP_HTTP": ":8080"},
     parameters={"license_key": "license-8472-TPK", "other": "value-of-a-parameter", "password": "xyzzy"},
 )
@@ -212,7 +212,7 @@ def test_a_log_of_the_pod_in_whose_volume_the_socket_is_is_taken(tmp_path: Path)
     answer = 0, json.dumps(status(resource()))
     made = node_in(tmp_path, host=Host(tmp_path / "host"), sockets=(path,), ask=lambda _: answer)
     written(tmp_path / f"host/var/log/pods/kube-system_kdp_{uid}/main/0.log", "started\n")
-    taken = make(made, examine([], made), Settings())
+    taken = make(made, examine([], made), BundleSettings())
     assert taken.files[f"{PLACE}/logs/1-main-0.log"].data == b"started\n"
     assert [each.label for each in made.plugins()] == [f"plugin.sock of pod {uid}"]
 
@@ -220,20 +220,20 @@ def test_a_log_of_the_pod_in_whose_volume_the_socket_is_is_taken(tmp_path: Path)
 def test_without_the_right_to_see_logs_there_was_no_bundle(tmp_path: Path) -> None:
     path = Path("/var/lib/kubelet/pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~empty-dir/run/p.sock")
     made = node_in(tmp_path, host=Host(tmp_path / "host"), sockets=(path,), ask=lambda _: (1, ""))
-    make(made, [], Settings())  # imports all that it needs
+    make(made, [], BundleSettings())  # imports all that it needs
     closed = tmp_path / "host/var/log/pods"
     closed.mkdir(parents=True)
     closed.chmod(0)
     tmp_path.chmod(0o755)
     with as_nobody():
-        taken = make(made, [], Settings())
+        taken = make(made, [], BundleSettings())
     closed.chmod(0o755)
     assert [name for name in taken.files if "/logs/" in name] == []
 
 
 def test_a_node_where_nothing_can_be_read_makes_a_bundle_too(tmp_path: Path) -> None:
     node = node_in(tmp_path, state_dir=None)
-    made = make(node, examine([Question(id="b", title="?", why="!", ask=lambda _: ok("yes"))], node), Settings())
+    made = make(node, examine([Question(id="b", title="?", why="!", ask=lambda _: ok("yes"))], node), BundleSettings())
     archive.write(made, tmp_path / "b.tar.gz")
     assert read(tmp_path / "b.tar.gz").findings[0].answer.seen == "yes"
     with tarfile.open(fileobj=io.BytesIO((tmp_path / "b.tar.gz").read_bytes())) as opened:
@@ -318,7 +318,7 @@ def test_no_secret_of_any_notation_is_left_in_any_document(node: Node, tmp_path:
     )  # fmt: skip
     written(tmp_path / "second/state/allocations.json", json.dumps({"tok": "StateTok99"}))
     hidden = ['{"users": [{"name": "u", "user": {"token": "KubeTok77opaque"}}]}', "tok: 1\nstate_key: StateTok99\n"]
-    settings = Settings(parameters=parameters, hidden=[text.encode() for text in (*hidden, *texts["file"])])
+    settings = BundleSettings(parameters=parameters, hidden=[text.encode() for text in (*hidden, *texts["file"])])
     ask = lambda _: failed("; ".join(texts["answer"]), "\n".join(texts["answer"]))
     made = make(node, examine([Question(id="a", title="?", why="!", ask=ask)], node), settings)
     archive.write(made, tmp_path / "b.tar.gz", first=CONTENTS)
@@ -353,7 +353,7 @@ def test_a_bundle_of_a_plugin_without_secrets_says_all_that_its_log_says(tmp_pat
     )  # fmt: skip
     given: dict[str, object] = {"device": "mlx5_0", "mode": "performance", "count": 2, "path": "/dev/vfio/12"}
     answers = examine([Question(id="a", title="?", why="!", ask=lambda _: failed("no driver", "modprobe x"))], node)
-    made = make(node, answers, Settings(parameters=given))
+    made = make(node, answers, BundleSettings(parameters=given))
     assert made.files[f"{PLACE}/logs/plugin-0.log"].data.decode() == HEALTHY_LOG
     found = json.loads(made.files[f"{PLACE}/status-0.json"].data)["status"]
     assert found == json.loads(json.dumps(document))

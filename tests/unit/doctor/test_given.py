@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp.doctor.given import Given, given_to_plugins
+from kdp.doctor.given import PluginInputs, given_to_plugins
 
 from .samples import dead, node_in, written
 
@@ -46,7 +46,7 @@ def parameters_of(file: Path, text: str) -> Mapping[str, object]:
     return {f"of {file.name}": text}
 
 
-def given(tmp_path: Path, *sockets: Path, **told: object) -> Given:
+def given(tmp_path: Path, *sockets: Path, **told: object) -> PluginInputs:
     return given_to_plugins(node_in(tmp_path), [(each, told) for each in sockets], parameters_of)
 
 

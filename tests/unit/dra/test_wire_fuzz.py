@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from tests.fuzzing import damaged, fuzz
 
 from kdp.dra import wire
-from kdp.dra.claims.jobs import Outcome
+from kdp.dra.claims.jobs import JobOutcome
 from kdp.proto.dra.v1 import api_pb2 as pb
 
 Figure = Callable[[str, float, str], None]
@@ -19,7 +19,7 @@ CLAIMS = [pb.Claim(namespace="default", name="c", uid="u"), pb.Claim(uid=".."), 
 def test_a_request_for_claims_is_decoded_or_refused(figure: Figure) -> None:
     def decode(data: bytes) -> None:
         for each in (wire.decode_prepare, wire.decode_unprepare):
-            outcomes = {claim.uid: Outcome(error="no") for claim in each(data)}
+            outcomes = {claim.uid: JobOutcome(error="no") for claim in each(data)}
             assert wire.encode_prepared(outcomes) is not None
             assert wire.encode_unprepared(outcomes) is not None
 

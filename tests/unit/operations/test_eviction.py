@@ -22,9 +22,9 @@ from kdp.operations.eviction import (
     Description,
     Device,
     Evict,
+    EvictionFacts,
     EvictionPlanner,
     EvictionPolicy,
-    Facts,
     Outcome,
     PodName,
     Say,
@@ -136,7 +136,7 @@ class World(RuleBasedStateMachine):
     def look(self) -> None:
         holders, asked_at = self.listed
         failed = dict.fromkeys(self.failed, "XID 79")
-        facts = Facts(failed=failed, connected=frozenset(self.connected), holders=holders, asked_at=asked_at)
+        facts = EvictionFacts(failed=failed, connected=frozenset(self.connected), holders=holders, asked_at=asked_at)
         self.planner.observe(facts, self.now)
         for pod in [pod for pod in self.done if pod not in holders.values()]:
             del self.done[pod]
@@ -244,8 +244,8 @@ GPU: Device = ("a/gpu", "0")
 POD = PodName("ns", "p0")
 
 
-def facts(asked_at: float = 0.0, *, failed: bool = True) -> Facts:
-    return Facts(
+def facts(asked_at: float = 0.0, *, failed: bool = True) -> EvictionFacts:
+    return EvictionFacts(
         failed={GPU: "XID 79"} if failed else {},
         connected=frozenset(["a/gpu"]),
         holders={GPU: POD},

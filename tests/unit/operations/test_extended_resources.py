@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import kdp
-from kdp.operations.extended_resources import MANAGER, Change, advertising, parse_assignment, withdrawing
+from kdp.operations.extended_resources import MANAGER, ResourceChange, advertising, parse_assignment, withdrawing
 from kdp_testkit.dra.patches import json_patched
 from kdp_testkit.dra.store import KINDS
 
@@ -27,7 +27,7 @@ def _fields() -> dict[str, Any]:
     return {"f:status": {"f:capacity": {f"f:{NAME}": {}}}}
 
 
-def after(subject: Any, change: Change) -> tuple[str | None, str | None]:
+def after(subject: Any, change: ResourceChange) -> tuple[str | None, str | None]:
     """Return the numbers that the node has when the patch was done: capacity, allocatable."""
     status = json_patched(subject, change.patch, NODES)["status"]
     return status["capacity"].get(NAME), status["allocatable"].get(NAME)

@@ -17,7 +17,7 @@ from kdp.allocation.sharing import base_id
 from kdp.cluster import events
 from kdp.deviceplugin.counts import PluginCounts
 from kdp.deviceplugin.status import ResourceStatus
-from kdp.deviceplugin.tracking.tracker import KubeletView
+from kdp.deviceplugin.tracking.tracker import ResourceView
 from kdp.errors import printable
 from kdp.kubelet.calls import RESULTS
 from kdp.kubelet.podresources import Holder
@@ -58,7 +58,7 @@ class Manager:
         )
         self.supervisors: list[Any] = [self.supervisor]
         self.held: dict[str, Mapping[str, Holder] | None] = {}
-        self.views: dict[str, KubeletView] = {}
+        self.views: dict[str, ResourceView] = {}
 
     def status(self) -> Any:
         return SimpleNamespace(resources=self.resources)
@@ -69,7 +69,7 @@ class Manager:
     def holders(self, resource: str) -> Mapping[str, Holder] | None:
         return self.held.get(resource)
 
-    def kubelet_view(self, resource: str) -> KubeletView | None:
+    def kubelet_view(self, resource: str) -> ResourceView | None:
         return self.views.get(resource)
 
     def device_of(self, _: str, device_id: str) -> str:
@@ -133,7 +133,7 @@ def busy() -> tuple[Manager, PluginCounts]:
     manager.supervisor.measuring = Measuring("Gpus", (kdp.Measurement("power", unit="watts", help="Of the card."),))
     manager.supervisor.measuring.values = {"gpu-0": Measured(RESOURCE, {"power": 250.0})}
     manager.state_problem = "the disk is full"
-    manager.views[RESOURCE] = KubeletView(disagrees=True, foreign=3)
+    manager.views[RESOURCE] = ResourceView(disagrees=True, foreign=3)
     counts.called("Allocate", RESOURCE, "ok", 0.003)
     counts.sent(RESOURCE, 500)
     counts.registrations.add(RESOURCE, "accepted")
@@ -291,7 +291,7 @@ def test_a_vendor_who_changes_all_names_for_ever_makes_no_more_series() -> None:
             name = f'evil.com/{batch}-{i}"\n\\{{}}\x1b' + "x" * 300
             ill = DeviceHealth(state=HealthState.UNHEALTHY, reason="", since=0, kinds=(f"kind {name}",))
             manager.resources = {name: status(name, faults={f"id-{name}": ill})}
-            manager.views = {name: KubeletView(disagrees=bool(i % 2), foreign=1)}
+            manager.views = {name: ResourceView(disagrees=bool(i % 2), foreign=1)}
             manager.state.counts.changed(name, "unhealthy", (f"kind {name}",))
             for result in ("accepted", "failed"):
                 counts.registrations.add(counts.resources.of(name), result)

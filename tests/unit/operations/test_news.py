@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kdp
-from kdp.cluster.event_objects import Target
+from kdp.cluster.event_objects import EventTarget
 from kdp.deviceplugin.status import ABSENT, ResourceStatus
 from kdp.kubelet.podresources import Holder
 from kdp.model.devices import Device, Health
@@ -32,7 +32,7 @@ class Told:
     """What was told, look by look."""
 
     def __init__(self) -> None:
-        self.news = PluginNews(Target.of_node("node0"))
+        self.news = PluginNews(EventTarget.of_node("node0"))
         self.now = 0.0
 
     def look(self, *seen: ResourceStatus, rejection: str | None = None, after: float = 2.0) -> list[tuple[str, str]]:
@@ -53,7 +53,7 @@ class Told:
     ],
 )
 def test_what_the_scheduler_sees_is_told(before: HealthState | None, after: HealthState, reason: str | None) -> None:
-    notice = PluginNews(Target.of_node("node0")).changed(change(before, after))
+    notice = PluginNews(EventTarget.of_node("node0")).changed(change(before, after))
     assert (None if notice is None else notice.reason) == reason
     if notice is not None:
         assert notice.message.startswith(f"{GPU}: device g0 is ")

@@ -16,7 +16,7 @@ from kdp.daemon.parsers import Address
 from kdp.daemon.settings import Settings
 from kdp.deviceplugin.manager import Status
 from kdp.deviceplugin.status import ResourceStatus
-from kdp.deviceplugin.tracking.tracker import KubeletView as ListView
+from kdp.deviceplugin.tracking.tracker import ResourceView
 from kdp.dra.driver import Status as DraStatus
 from kdp.dra.plugin import DriverStatus
 from kdp.dra.publishing.actions import PublisherStatus
@@ -159,7 +159,7 @@ def test_a_driver_has_its_claims_and_they_hold_the_devices() -> None:
 
 
 def test_how_the_kubelet_listed_the_devices_was_not_told() -> None:
-    view = ListView(True, 0, missing=frozenset({"good"}), compared_at=60.0, since=0.0)
+    view = ResourceView(True, 0, missing=frozenset({"good"}), compared_at=60.0, since=0.0)
     [one] = shown(Status(resources={"example.com/w": resource(view=view)}, backends=(("W", None),)))["resources"]
     told = one["kubelet_list"]
     assert (told["missing"], told["phantom"]) == (["good"], [])

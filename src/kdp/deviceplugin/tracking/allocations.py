@@ -99,7 +99,7 @@ class _Track:
 
 @final
 @attrs.frozen(kw_only=True)
-class Outcome:
+class ListOutcome:
     """What a list led to.
 
     Attributes:
@@ -446,7 +446,7 @@ class Allocations:
 
     def listed(
         self, named: Mapping[Key, Pod], pods: Collection[Pod], *, asked_at: float, now: float, is_complete: bool
-    ) -> Outcome:
+    ) -> ListOutcome:
         """Take an answer of the pod-resources API: the devices that pods hold, each with its pod, and all active pods.
 
         Its silence means something only if the kubelet knows all its pods (``is_complete``).
@@ -483,7 +483,7 @@ class Allocations:
         held = frozenset(key for key in self._vanished if self._tracks[key].is_named)
         seen |= {use.resource for use in ended if use.is_back}
         owing = {use.resource for use in self._uses.values()}
-        return Outcome(ended=tuple(ended), gone=gone, held=held, seen=frozenset(seen & owing))
+        return ListOutcome(ended=tuple(ended), gone=gone, held=held, seen=frozenset(seen & owing))
 
     def _name_pod(self, key: Key, pod: Pod) -> bool:
         """Note the pod that has a device, with each of its containers; return whether that is new."""

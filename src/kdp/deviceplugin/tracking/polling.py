@@ -48,7 +48,7 @@ LONGEST_PAUSE = 30.0
 
 @final
 @attrs.frozen(kw_only=True)
-class Answer:
+class ListAnswer:
     """What the kubelet answered.
 
     Attributes:
@@ -152,7 +152,7 @@ class PodResourcesPoller:
 
     async def ask(
         self, resources: Collection[str], *, wants_list: bool, wants_settled_list: bool, wants_allocatable: bool
-    ) -> Answer | Unanswered:
+    ) -> ListAnswer | Unanswered:
         """Ask one round of questions about these resources.
 
         Args:
@@ -202,7 +202,7 @@ class PodResourcesPoller:
             here = any(name == self._own_name for _, name in report.pods)
             synced = was_synced and self._is_synced
             is_complete = same and (settled or here or synced)
-        return Answer(asked_at=now, report=report, is_complete=is_complete, allocatable=allocatable)
+        return ListAnswer(asked_at=now, report=report, is_complete=is_complete, allocatable=allocatable)
 
     def _age(self, made_at: float) -> float:
         """Return for how many seconds a kubelet has been up. Somebody may set the wall clock, so it is asked once."""

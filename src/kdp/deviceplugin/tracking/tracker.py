@@ -30,12 +30,12 @@ import attrs
 from ...concurrency.observable import Observable
 from ...model.devices import Device, Health
 from ...startup import shown
-from ..inventory import Snapshot
+from ..inventory import ListSnapshot
 from .allocations import Allocations
 from .decisions import Decisions, Reregistration
 from .drift import DriftDetector
 from .pace import Pace
-from .polling import Answer, PodResourcesPoller, Unanswered
+from .polling import ListAnswer, PodResourcesPoller, Unanswered
 from .records import AllocationRecords
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _Resource:
     __repr__ = shown
 
     drift: DriftDetector
-    snapshot: Snapshot | None = None
+    snapshot: ListSnapshot | None = None
     generation: int | None = None
     is_unasked: bool = True
     """Whether no complete list has told which devices pods hold that were never listed."""
@@ -77,7 +77,7 @@ class _Resource:
 
 @final
 @attrs.frozen
-class KubeletView:
+class ResourceView:
     """How the kubelet sees a resource, as of the last comparison.
 
     Attributes:
@@ -173,7 +173,7 @@ class Tracker:
                 self._poller.retry()
                 self._news.set(None)
 
-    def listed(self, resource: str, snapshot: Snapshot | None, vanished: Collection[str]) -> None:
+    def listed(self, resource: str, snapshot: ListSnapshot | None, vanished: Collection[str]) -> None:
         """The resource's list is this one, and these of its devices are no longer in the hardware."""
         self._resources[resource].snapshot = snapshot
         self._allocations.vanished(resource, vanished, time.monotonic())
@@ -210,12 +210,12 @@ class Tracker:
         known = self._resources.get(resource)
         return None if known is None or not known.strangers else _strange(known.strangers)
 
-    def view(self, resource: str) -> KubeletView | None:
+    def view(self, resource: str) -> ResourceView | None:
         """Return how the kubelet sees a resource; None: that was not compared."""
         known = self._resources.get(resource)
         if known is None or (drift := known.drift).disagrees is None:
             return None
-        return KubeletView(
+        return ResourceView(
             drift.disagrees,
             len(known.strangers),
             missing=drift.missing,
@@ -330,7 +330,7 @@ class Tracker:
     # -- deciding ------------------------------------------------------------------------------------------------------
 
     def _compare(
-        self, name: str, generation: int | None, snapshot: Snapshot | None, accepted: frozenset[str]
+        self, name: str, generation: int | None, snapshot: ListSnapshot | None, accepted: frozenset[str]
     ) -> Reregistration | None:
         resource, now = self._resources[name], time.monotonic()
         if generation != resource.generation or snapshot is None or snapshot is not resource.snapshot:
@@ -355,7 +355,7 @@ class Tracker:
             text = "the kubelet no longer has devices of another plugin"
             logger.info("%s: %s", name, text, extra={"resource": name})
 
-    def _decide(self, answer: Answer, report: Report) -> Decisions:
+    def _decide(self, answer: ListAnswer, report: Report) -> Decisions:
         before, self._holders, self.holders_asked_at = self._holders, report.holders, answer.asked_at
         self._name_holders(report)
         if self._holder_log is not None:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from ..answers import Question
     from ..node import Once
-    from .facts import Facts
+    from .facts import NodeFacts
 
-GROUPS: Final[Mapping[str, tuple[Question[Once[Facts]], ...]]] = MappingProxyType(
+GROUPS: Final[Mapping[str, tuple[Question[Once[NodeFacts]], ...]]] = MappingProxyType(
     {
         "The node": node.QUESTIONS,
         "The plugins' pods": pods.QUESTIONS,
@@ -23,7 +23,7 @@ GROUPS: Final[Mapping[str, tuple[Question[Once[Facts]], ...]]] = MappingProxyTyp
     }
 )
 
-QUESTIONS: Final[tuple[Question[Once[Facts]], ...]] = tuple(each for group in GROUPS.values() for each in group)
+QUESTIONS: Final[tuple[Question[Once[NodeFacts]], ...]] = tuple(each for group in GROUPS.values() for each in group)
 
 RIGHTS: Final[Mapping[str, str]] = MappingProxyType(
     {

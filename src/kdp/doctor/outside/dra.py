@@ -13,21 +13,21 @@ from ..plain import mapping_in, mappings_in, number_in, string_in
 from .facts import asking
 
 if TYPE_CHECKING:
-    from .facts import Facts, Object
+    from .facts import NodeFacts, Object
 
 _NONE: Final = "no DRA driver publishes devices of this node"
 _LINE: Final = 300
 
 
-def _specs(facts: Facts) -> list[Object]:
+def _specs(facts: NodeFacts) -> list[Object]:
     return [mapping_in(each.get("spec")) for each in facts.slices.items]
 
 
-def _drivers(facts: Facts) -> list[str]:
+def _drivers(facts: NodeFacts) -> list[str]:
     return [*dict.fromkeys(string_in(spec.get("driver")) for spec in _specs(facts))]
 
 
-def slices(facts: Facts) -> Answer:
+def slices(facts: NodeFacts) -> Answer:
     """Are the slices of the node complete?"""
     if facts.slices.problem:
         return facts.slices.unknown
@@ -54,7 +54,7 @@ def slices(facts: Facts) -> Answer:
     return ok(some(counts))
 
 
-def taints(facts: Facts) -> Answer:
+def taints(facts: NodeFacts) -> Answer:
     """Are the published devices without taints?"""
     if facts.slices.problem:
         return facts.slices.unknown
@@ -74,7 +74,7 @@ def taints(facts: Facts) -> Answer:
     return warning(f"{counted(len(found), 'taint')}: {some(found)}", remedy)
 
 
-def device_class(facts: Facts) -> Answer:
+def device_class(facts: NodeFacts) -> Answer:
     """Is there a DeviceClass for each driver?"""
     for listed in (facts.slices, facts.classes):
         if listed.problem:
@@ -83,7 +83,7 @@ def device_class(facts: Facts) -> Answer:
     return with_class(drivers, _cluster(facts)) if drivers else ok(_NONE)
 
 
-def claims(facts: Facts) -> Answer:
+def claims(facts: NodeFacts) -> Answer:
     """Does each claim on these drivers have devices?"""
     for listed in (facts.slices, facts.classes, facts.claims):
         if listed.problem:
@@ -92,7 +92,7 @@ def claims(facts: Facts) -> Answer:
     return with_claims(drivers, _cluster(facts)) if drivers else ok(_NONE)
 
 
-def _cluster(facts: Facts) -> ClusterFacts:
+def _cluster(facts: NodeFacts) -> ClusterFacts:
     return ClusterFacts(classes=facts.classes.items, claims=facts.claims.items)
 
 

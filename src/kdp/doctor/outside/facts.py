@@ -1,4 +1,4 @@
-"""`Facts`: what the API server says about one node, and for each part why it is not known."""
+"""`NodeFacts`: what the API server says about one node, and for each part why it is not known."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Said:
 
 @final
 @attrs.frozen(kw_only=True)
-class Facts:
+class NodeFacts:
     """What is known of a node.
 
     Attributes:
@@ -103,11 +103,11 @@ class Facts:
         return f"kubectl -n {namespace} exec {name} -- {command}"
 
 
-Asking = Callable[["Once[Facts]"], Answer]
+Asking = Callable[["Once[NodeFacts]"], Answer]
 """The function of a question about a node that is seen from outside."""
 
 
-def asking(answer: Callable[[Facts], Answer]) -> Asking:
+def asking(answer: Callable[[NodeFacts], Answer]) -> Asking:
     """Return a question's function, which waits for the facts."""
     return lambda facts: answer(facts())
 

@@ -16,7 +16,7 @@ from ...cluster.api import ApiError
 from ...cluster.nodes import NodesApi, pods_in, pods_of, resource_slices, waiting_pods
 from ...errors import KdpError, sentence
 from ..plain import mapping_in
-from .facts import Facts, Listed, Object, Said, path_of
+from .facts import Listed, NodeFacts, Object, Said, path_of
 from .pods import ended_containers, port_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class OutsideApi(NodesApi, Protocol):
         ...
 
 
-async def gather(api: OutsideApi, name: str) -> Facts:
+async def gather(api: OutsideApi, name: str) -> NodeFacts:
     """Return what the API server says about a node; it takes `ALL` seconds at most, and does not fail."""
     loop = asyncio.get_running_loop()
     first, until = loop.time() + FIRST, loop.time() + ALL
@@ -75,7 +75,7 @@ async def gather(api: OutsideApi, name: str) -> Facts:
             _listed(first, "list deviceclasses", _pages(api, f"{_RESOURCE}/deviceclasses", "deviceclasses")),
             _listed(first, "list resourceclaims", _pages(api, f"{_RESOURCE}/resourceclaims", "resourceclaims")),
         )
-        facts = Facts(
+        facts = NodeFacts(
             name=name,
             now=time.time(),
             node=node,

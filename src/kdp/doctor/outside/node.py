@@ -13,7 +13,7 @@ from ..plain import list_in, mapping_in, mappings_in, seconds_since, string_in
 from .facts import asking, metadata_of, status_of
 
 if TYPE_CHECKING:
-    from .facts import Facts, Object
+    from .facts import NodeFacts, Object
 
 SILENT: Final = 40.0
 """Seconds without a renewed lease after which Kubernetes, too, takes a kubelet for silent; it renews each 10 s."""
@@ -28,7 +28,7 @@ _LINE: Final = 300
 _DENIED: Final = (401, 403)
 
 
-def server(facts: Facts) -> Answer:
+def server(facts: NodeFacts) -> Answer:
     """Does the API server answer?"""
     if not facts.node.problem or facts.node.status in (403, 404):
         return ok("it answers")
@@ -36,11 +36,11 @@ def server(facts: Facts) -> Answer:
     return failed(facts.node.problem, remedy)
 
 
-def _node(facts: Facts) -> Object | Answer:
+def _node(facts: NodeFacts) -> Object | Answer:
     return facts.node.unknown if facts.node.problem else facts.node.items[0]
 
 
-def ready(facts: Facts) -> Answer:
+def ready(facts: NodeFacts) -> Answer:
     """Is the node ready?"""
     if facts.node.status == 404:
         return failed(f"the cluster has no node {facts.name}", "name one of them: kubectl get nodes")
@@ -64,7 +64,7 @@ def ready(facts: Facts) -> Answer:
     return ok(f"it is ready since {since}")
 
 
-def _silence(facts: Facts) -> float | None:
+def _silence(facts: NodeFacts) -> float | None:
     """Return the seconds since the kubelet renewed its lease; None: that is not known."""
     leases = [
         mapping_in(each.get("spec")) for each in facts.leases.items if metadata_of(each).get("name") == facts.name
@@ -72,7 +72,7 @@ def _silence(facts: Facts) -> float | None:
     return seconds_since(leases[0].get("renewTime"), facts.now) if leases else None
 
 
-def taints(facts: Facts) -> Answer:
+def taints(facts: NodeFacts) -> Answer:
     """Do taints keep pods from the node?"""
     node = _node(facts)
     if isinstance(node, Answer):
@@ -92,7 +92,7 @@ def taints(facts: Facts) -> Answer:
     return ok(f"pods need a toleration of {some(keys)}" if keys else "there are none")
 
 
-def _startup_keys(facts: Facts) -> set[str]:
+def _startup_keys(facts: NodeFacts) -> set[str]:
     """Return the taints that the plugins of the node are told to remove."""
     keys: set[str] = set()
     for _, pod in facts.plugins():
@@ -105,7 +105,7 @@ def _startup_keys(facts: Facts) -> set[str]:
     return keys - {""}
 
 
-def events(facts: Facts) -> Answer:
+def events(facts: NodeFacts) -> Answer:
     """Do recent Events tell of failed devices?"""
     if facts.events.problem:
         return facts.events.unknown
@@ -131,7 +131,7 @@ def events(facts: Facts) -> Answer:
     )
 
 
-def permissions(facts: Facts) -> Answer:
+def permissions(facts: NodeFacts) -> Answer:
     """May this account read what the questions need?"""
     lists = (facts.node, facts.leases, facts.pods, facts.events, facts.slices, facts.classes, facts.claims)
     said = [*facts.logs.values(), *facts.answers.values()]

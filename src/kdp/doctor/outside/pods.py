@@ -14,7 +14,7 @@ from ..plain import mapping_in, mappings_in, number_in, seconds_since, string_in
 from .facts import asking, path_of, status_of
 
 if TYPE_CHECKING:
-    from .facts import Facts, Object
+    from .facts import NodeFacts, Object
 
 RECENT: Final = 24 * 3600.0
 """Seconds for which a restart counts as a fault."""
@@ -51,14 +51,14 @@ def _last_end(state: Object) -> Object:
     return mapping_in(mapping_in(state.get("lastState")).get("terminated"))
 
 
-def _missing(facts: Facts) -> Answer | None:
+def _missing(facts: NodeFacts) -> Answer | None:
     """Return the answer of a question that needs a plugin's pod where there is none; None: there is one."""
     if facts.pods.problem:
         return facts.pods.unknown
     return None if facts.plugins() else not_known("no plugin's pod is known on this node")
 
 
-def there(facts: Facts) -> Answer:
+def there(facts: NodeFacts) -> Answer:
     """Does a plugin's pod run on the node?"""
     if facts.pods.problem:
         return facts.pods.unknown
@@ -72,7 +72,7 @@ def there(facts: Facts) -> Answer:
     return warning(f"{seen}; a plugin outside of Kubernetes is not seen from here", remedy)
 
 
-def ready(facts: Facts) -> Answer:
+def ready(facts: NodeFacts) -> Answer:
     """Is each plugin's pod ready?"""
     if (answer := _missing(facts)) is not None:
         return answer
@@ -86,7 +86,7 @@ def ready(facts: Facts) -> Answer:
     return failed(some([f"{path}: not ready{state}" for path, state in sick]), remedy)
 
 
-def _state(facts: Facts, pod: Object) -> str:
+def _state(facts: NodeFacts, pod: Object) -> str:
     """Return since when a pod is not ready, and the kubelet's words for it."""
     conditions = mappings_in(status_of(pod).get("conditions"))
     moments = [each.get("lastTransitionTime") for each in conditions if each.get("type") in ("Ready", "PodScheduled")]
@@ -105,7 +105,7 @@ def _span(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
-def restarts(facts: Facts) -> Answer:
+def restarts(facts: NodeFacts) -> Answer:
     """Did a plugin's container end lately?"""
     if (answer := _missing(facts)) is not None:
         return answer
@@ -132,7 +132,7 @@ def restarts(facts: Facts) -> Answer:
     return warning(some(told), remedy) if told else ok(f"none in the last {_span(RECENT)}")
 
 
-def version(facts: Facts) -> Answer:
+def version(facts: NodeFacts) -> Answer:
     """Do the plugin's pods of all nodes have one version?"""
     if (answer := _missing(facts)) is not None:
         return answer
@@ -157,7 +157,7 @@ def version(facts: Facts) -> Answer:
     return unknown or ok("each has the image of its neighbors")
 
 
-def answers(facts: Facts) -> Answer:
+def answers(facts: NodeFacts) -> Answer:
     """Does each plugin say that it is ready?"""
     if (answer := _missing(facts)) is not None:
         return answer

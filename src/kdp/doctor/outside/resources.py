@@ -15,7 +15,7 @@ from .facts import asking, has_ended, metadata_of, path_of, status_of
 if TYPE_CHECKING:
     from ...cluster.nodes import Owner
     from ...operations.cluster_view import ResourceRow
-    from .facts import Facts, Object
+    from .facts import NodeFacts, Object
 
 FRESH: Final = 600.0
 """Seconds for which a refused pod counts as a fault that lasts."""
@@ -24,7 +24,7 @@ _REFUSED: Final = ("UnexpectedAdmissionError", "OutOf")
 _LINE: Final = 400
 
 
-def _rows(facts: Facts) -> list[ResourceRow]:
+def _rows(facts: NodeFacts) -> list[ResourceRow]:
     """Return the resources of the node; those that only pods ask for have a capacity of 0."""
     view = ClusterView()
     for node in facts.node.items:
@@ -35,11 +35,11 @@ def _rows(facts: Facts) -> list[ResourceRow]:
     return [*view.resources()]
 
 
-def _is_there(facts: Facts, resource: str) -> bool:
+def _is_there(facts: NodeFacts, resource: str) -> bool:
     return any(resource in mapping_in(status_of(node).get("capacity")) for node in facts.node.items)
 
 
-def allocatable(facts: Facts) -> Answer:
+def allocatable(facts: NodeFacts) -> Answer:
     """Does the node offer all devices that it has?"""
     if facts.node.problem:
         return facts.node.unknown
@@ -58,7 +58,7 @@ def allocatable(facts: Facts) -> Answer:
     return ok(some([f"{row.resource}: {row.allocatable}" for row in rows]) or "it has no extended resource")
 
 
-def zero(facts: Facts) -> Answer:
+def zero(facts: NodeFacts) -> Answer:
     """Is each resource of the node served?"""
     if facts.node.problem:
         return facts.node.unknown
@@ -77,11 +77,11 @@ def zero(facts: Facts) -> Answer:
     return warning(f"{seen}, and no plugin's pod is here{whose}", remedy)
 
 
-def _writers(facts: Facts, name: str) -> list[Owner]:
+def _writers(facts: NodeFacts, name: str) -> list[Owner]:
     return [each for node in facts.node.items for each in owners(node, "status", "capacity", name)]
 
 
-def requested(facts: Facts) -> Answer:
+def requested(facts: NodeFacts) -> Answer:
     """Do pods hold no more than the node offers?"""
     for listed in (facts.node, facts.pods):
         if listed.problem:
@@ -94,7 +94,7 @@ def requested(facts: Facts) -> Answer:
     return warning(some(seen), remedy)
 
 
-def waiting(facts: Facts) -> Answer:
+def waiting(facts: NodeFacts) -> Answer:
     """Does no pod wait for this node's resources?"""
     for listed in (facts.node, facts.waiting):
         if listed.problem:
@@ -121,7 +121,7 @@ def _scheduler_says(pod: Object) -> str:
     return printable(next((each for each in words if each), "the scheduler has not said why"), _LINE)
 
 
-def refused(facts: Facts) -> Answer:
+def refused(facts: NodeFacts) -> Answer:
     """Did the kubelet admit each pod?"""
     if facts.pods.problem:
         return facts.pods.unknown

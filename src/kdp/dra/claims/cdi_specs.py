@@ -34,14 +34,14 @@ from ...model.claims import Claim, NetworkData
 from ...model.edits import ContainerEdits, Mount, check_environment
 from ...storage.documents import parse_json
 from ...supervision.given import Given, owners_of
-from .checkpoint import Answer, Record, SavedPart, part_of, typed
+from .checkpoint import Record, SavedAnswer, SavedPart, part_of, typed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ...hardware import Host
     from ...model.devices import Device
-    from .plan import Part, Use
+    from .plan import ClaimPart, Use
 
 
 def kind_of(driver: str) -> str:
@@ -73,12 +73,12 @@ class Rendered:
     """
 
     devices: tuple[CdiDevice, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[SavedAnswer, ...]
 
 
 def render_part(
     claim: Claim,
-    part: Part,
+    part: ClaimPart,
     devices: Sequence[Device],
     edits: ContainerEdits,
     *,
@@ -121,7 +121,7 @@ def render_part(
     joined = frozenset(joined_env)
     owns = [_own(device.edits, edits, joined) for device in devices]
     found: list[CdiDevice] = []
-    answers: list[Answer] = []
+    answers: list[SavedAnswer] = []
     named = {node.host_path for node in edits.device_nodes} if keeps_nodes else ()
     for position, (use, device, own) in enumerate(zip(part.uses, devices, owns, strict=True)):
         given = own
@@ -136,7 +136,7 @@ def render_part(
             ids.append(qualified(kind_of(driver), name))
         ids += edits.cdi_devices if not position else ()
         answers.append(
-            Answer(
+            SavedAnswer(
                 request=use.base,
                 pool=use.pool,
                 name=use.name,
@@ -149,7 +149,7 @@ def render_part(
     return Rendered(devices=tuple(found), answers=tuple(answers))
 
 
-def _network(network: Mapping[str, NetworkData], part: Part) -> dict[str, dict[str, Any]]:
+def _network(network: Mapping[str, NetworkData], part: ClaimPart) -> dict[str, dict[str, Any]]:
     """Return network data as the API has it, by device id."""
     ids = {use.device_id for use in part.uses}
     found: dict[str, dict[str, Any]] = {}
@@ -197,7 +197,7 @@ def _rest(given: ContainerEdits, owns: Sequence[ContainerEdits]) -> ContainerEdi
     )
 
 
-def spec_of(driver: str, claim: Claim, parts: Iterable[Part], devices: Sequence[CdiDevice]) -> CdiSpec | None:
+def spec_of(driver: str, claim: Claim, parts: Iterable[ClaimPart], devices: Sequence[CdiDevice]) -> CdiSpec | None:
     """Return a claim's spec; None: it gives nothing."""
     if not devices:
         return None

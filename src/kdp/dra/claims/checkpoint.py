@@ -43,7 +43,7 @@ from ...storage import files, reading
 from ...storage.documents import parse_json
 from ...supervision.given import Given
 from ...supervision.held_claim import HeldClaim
-from .plan import Part, Use
+from .plan import ClaimPart, Use
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,14 +72,14 @@ class SavedPart:
         is_released: Whether ``released`` was told.
     """
 
-    part: Part
+    part: ClaimPart
     state: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
     is_released: bool = False
 
 
 @final
 @attrs.frozen(kw_only=True)
-class Answer:
+class SavedAnswer:
     """One device in the answer to the kubelet.
 
     Attributes:
@@ -114,7 +114,7 @@ class Record:
         devices: The answer to the kubelet.
         spec: The CDI spec, as JSON has it, with the nodes as they were declared; None: it needs none.
         config: The parameters that it was prepared with, as the API has them.
-        pod_claim: See `Plan.pod_claim`.
+        pod_claim: See `ClaimPlan.pod_claim`.
         more: Fields of a later version.
     """
 
@@ -122,7 +122,7 @@ class Record:
     is_complete: bool
     boot_id: str
     parts: tuple[SavedPart, ...] = ()
-    devices: tuple[Answer, ...] = ()
+    devices: tuple[SavedAnswer, ...] = ()
     spec: Mapping[str, Any] | None = None
     config: tuple[Mapping[str, Any], ...] = ()
     pod_claim: str = ""
@@ -162,7 +162,7 @@ class Record:
         """Return the record with another part at a position."""
         return attrs.evolve(self, parts=(*self.parts[:position], saved, *self.parts[position + 1 :]))
 
-    def with_state(self, part: Part, state: Mapping[str, Any]) -> Record:
+    def with_state(self, part: ClaimPart, state: Mapping[str, Any]) -> Record:
         """Return the record with a part that is not released, and has this state."""
         parts = (attrs.evolve(s, state=state, is_released=False) if s.part == part else s for s in self.parts)
         return attrs.evolve(self, parts=tuple(parts))
@@ -232,7 +232,7 @@ class Record:
                 SavedPart(part=part_of(each), state=dict(each["state"]), is_released=bool(each["is_released"]))
                 for each in body["parts"]
             ),
-            devices=tuple(typed(Answer, {**each, "cdi_ids": tuple(each["cdi_ids"])}) for each in body["devices"]),
+            devices=tuple(typed(SavedAnswer, {**each, "cdi_ids": tuple(each["cdi_ids"])}) for each in body["devices"]),
             spec=spec,
             config=config,
             pod_claim=str(body.get("pod_claim", "")),
@@ -240,7 +240,7 @@ class Record:
         )
 
 
-def part_of(fields: _Json) -> Part:
+def part_of(fields: _Json) -> ClaimPart:
     """Return a part of a claim as it was saved.
 
     Raises:
@@ -248,7 +248,7 @@ def part_of(fields: _Json) -> Part:
         TypeError: Something is of the wrong type.
     """
     uses = tuple(typed(Use, use) for use in fields["uses"])
-    return typed(Part, {"request": fields["request"], "resource": fields["resource"], "uses": uses})
+    return typed(ClaimPart, {"request": fields["request"], "resource": fields["resource"], "uses": uses})
 
 
 def _are_texts(values: Iterable[Any]) -> bool:

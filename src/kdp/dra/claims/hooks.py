@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...model.edits import Mount
     from ...supervision.supervisor import Supervisor
     from .checkpoint import Record, SavedPart
-    from .plan import Part
+    from .plan import ClaimPart
     from .steps import Allocate, AwaitAllocate, Release
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class ClaimHooks:
         """
         return [self.rendered(record.claim, saved.part, known, None) for saved in record.parts]
 
-    def rendered(self, claim: Claim, part: Part, known: Mapping[str, Device], metadata: Mount | None) -> Rendered:
+    def rendered(self, claim: Claim, part: ClaimPart, known: Mapping[str, Device], metadata: Mount | None) -> Rendered:
         """Return the same for one part; see `render`."""
         devices = _devices_of(part, known)
         try:
@@ -176,7 +176,7 @@ class ClaimHooks:
     def _render(
         self,
         claim: Claim,
-        part: Part,
+        part: ClaimPart,
         devices: Sequence[Device],
         edits: ContainerEdits,
         metadata: Mount | None,
@@ -244,12 +244,12 @@ class ClaimHooks:
             return Parameters()
 
 
-def _work(claim: Claim, part: Part) -> str:
+def _work(claim: Claim, part: ClaimPart) -> str:
     """Return what the release of a part is called, to know it again."""
     return f"{claim.uid} {part.request} {' '.join(use.device_id for use in part.uses)}"
 
 
-def _devices_of(part: Part, known: Mapping[str, Device]) -> list[Device]:
+def _devices_of(part: ClaimPart, known: Mapping[str, Device]) -> list[Device]:
     """Return the devices of a part.
 
     Raises:

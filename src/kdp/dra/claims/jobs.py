@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, final
 
 import attrs
 
-from .checkpoint import Answer
+from .checkpoint import SavedAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    _Work = Callable[[], Coroutine[None, None, "Outcome"]]
+    _Work = Callable[[], Coroutine[None, None, "JobOutcome"]]
 
 
 @final
 @attrs.frozen(kw_only=True)
-class Outcome:
+class JobOutcome:
     """What the kubelet is told of one claim.
 
     Attributes:
@@ -30,7 +30,7 @@ class Outcome:
         error: Why it failed; "": it did not.
     """
 
-    devices: tuple[Answer, ...] = ()
+    devices: tuple[SavedAnswer, ...] = ()
     error: str = ""
 
 
@@ -42,15 +42,15 @@ class Jobs:
     """
 
     def __init__(self) -> None:
-        self._preparing: dict[str, asyncio.Task[Outcome]] = {}
-        self._undoing: dict[str, asyncio.Task[Outcome]] = {}
+        self._preparing: dict[str, asyncio.Task[JobOutcome]] = {}
+        self._undoing: dict[str, asyncio.Task[JobOutcome]] = {}
         self.is_closed = False
 
     def is_preparing(self, uid: str) -> bool:
         """Return whether a claim is being prepared."""
         return uid in self._preparing
 
-    async def join(self, uid: str, work: _Work, *, undoes: bool) -> Outcome:
+    async def join(self, uid: str, work: _Work, *, undoes: bool) -> JobOutcome:
         """Wait for what is going on for a claim, or begin it; it goes on when the caller is cancelled.
 
         Args:
@@ -65,13 +65,13 @@ class Jobs:
         job = jobs.get(uid)
         if job is None:
             if self.is_closed:
-                return Outcome(error="the driver is stopping; the kubelet asks again")
+                return JobOutcome(error="the driver is stopping; the kubelet asks again")
             job = jobs[uid] = asyncio.create_task(work())
             job.add_done_callback(partial(_forget, jobs, uid))
         await asyncio.wait({job})
         if job.cancelled():
             why = "the driver is stopping" if self.is_closed else "the claim was unprepared meanwhile"
-            return Outcome(error=f"{why}; the kubelet asks again")
+            return JobOutcome(error=f"{why}; the kubelet asks again")
         return job.result()
 
     async def close(self, seconds: float) -> None:
@@ -86,6 +86,6 @@ class Jobs:
                 await asyncio.wait(left, timeout=1.0)
 
 
-def _forget(jobs: dict[str, asyncio.Task[Outcome]], uid: str, job: asyncio.Task[Outcome]) -> None:
+def _forget(jobs: dict[str, asyncio.Task[JobOutcome]], uid: str, job: asyncio.Task[JobOutcome]) -> None:
     if jobs.get(uid) is job:
         del jobs[uid]

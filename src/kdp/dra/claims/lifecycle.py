@@ -1,4 +1,4 @@
-"""`Lifecycle`: one claim's life, from the first Prepare until nothing of it is left. Sans-IO.
+"""`ClaimLifecycle`: one claim's life, from the first Prepare until nothing of it is left. Sans-IO.
 
 `prepare` and `unprepare` are generators: steps come out, their results go in, and an answer is returned (`steps`). Both
 begin with what the disk says, so that a step that fails, a killed process and another process are one case. A claim is
@@ -40,15 +40,15 @@ import attrs
 from ...model.devices import Device
 from . import steps
 from .cdi_specs import Rendered, spec_of
-from .checkpoint import Answer, Record, SavedPart
+from .checkpoint import Record, SavedAnswer, SavedPart
 from .parameters import Declared
-from .plan import Plan, plan_of, result_keys
+from .plan import ClaimPlan, plan_of, result_keys
 
 if TYPE_CHECKING:
     from ...model.claims import Claim
 
 
-class State(enum.Enum):
+class ClaimState(enum.Enum):
     """Where a claim stands, by what is on the disk."""
 
     ABSENT = "absent"
@@ -58,7 +58,7 @@ class State(enum.Enum):
 
 @final
 @attrs.frozen(kw_only=True)
-class Lifecycle:
+class ClaimLifecycle:
     """What the claims of one driver live through.
 
     Attributes:
@@ -79,32 +79,32 @@ class Lifecycle:
     resource_of: Callable[[Device], str]
     declared: Declared
 
-    def state_of(self, record: Record | None) -> State:
+    def state_of(self, record: Record | None) -> ClaimState:
         """Return where a claim stands that has this record."""
         if record is None:
-            return State.ABSENT
+            return ClaimState.ABSENT
         is_prepared = record.is_complete and self._is_this_boot(record)
-        return State.PREPARED if is_prepared else State.STARTED
+        return ClaimState.PREPARED if is_prepared else ClaimState.STARTED
 
-    def prepare(self, claim: Claim) -> steps.Run[tuple[Answer, ...]]:
+    def prepare(self, claim: Claim) -> steps.Run[tuple[SavedAnswer, ...]]:
         """Prepare a claim, and return what the kubelet is told.
 
         Raises:
             ClaimError: It asks for what cannot be given; a sentence for its author.
         """
         record = yield from steps.Read(claim)
-        item = yield from steps.Fetch(claim, is_needed=self.state_of(record) is not State.PREPARED)
+        item = yield from steps.Fetch(claim, is_needed=self.state_of(record) is not ClaimState.PREPARED)
         if item is not None and record is not None and result_keys(item, claim, self.driver) != record.keys:
             yield from self._undo(record)  # allocated anew, and nobody has told us that the old one is over
             record = None
-        if record is not None and self.state_of(record) is State.PREPARED:
+        if record is not None and self.state_of(record) is ClaimState.PREPARED:
             yield from steps.Restore(claim, record)
             return record.devices
         assert item is not None  # it was needed, and the step fails without it
         plan = yield from self._plan(claim, item)
         return (yield from self._give(plan, record)) if plan.parts else ()
 
-    def unprepare(self, claim: Claim) -> steps.Run[tuple[Answer, ...]]:
+    def unprepare(self, claim: Claim) -> steps.Run[tuple[SavedAnswer, ...]]:
         """Undo a claim, also one that is unknown; return nothing to tell."""
         record = yield from steps.Read(claim)
         if record is None:
@@ -116,7 +116,7 @@ class Lifecycle:
     def _is_this_boot(self, record: Record) -> bool:
         return record.boot_id == self.boot_id
 
-    def _plan(self, claim: Claim, item: Mapping[str, Any]) -> steps.Run[Plan]:
+    def _plan(self, claim: Claim, item: Mapping[str, Any]) -> steps.Run[ClaimPlan]:
         devices: Mapping[str, Device] = {}
         if result_keys(item, claim, self.driver):
             devices = yield from steps.Discover(claim)
@@ -130,7 +130,7 @@ class Lifecycle:
             declared=self.declared,
         )
 
-    def _give(self, plan: Plan, before: Record | None) -> steps.Run[tuple[Answer, ...]]:
+    def _give(self, plan: ClaimPlan, before: Record | None) -> steps.Run[tuple[SavedAnswer, ...]]:
         """Prepare what is planned; ``before`` is what an earlier try has left of it."""
         record = Record(
             claim=plan.claim,
@@ -157,13 +157,13 @@ class Lifecycle:
         yield from steps.Complete(plan.claim, plan, record)
         return record.devices
 
-    def _parts(self, plan: Plan, before: Record | None) -> tuple[SavedPart, ...]:
+    def _parts(self, plan: ClaimPlan, before: Record | None) -> tuple[SavedPart, ...]:
         states: dict[Any, Mapping[str, Any]] = {}
         if before is not None and self._is_this_boot(before):
             states = {saved.part: saved.state for saved in before.parts if not saved.is_released}
         return tuple(SavedPart(part=part, state=states.get(part, {})) for part in plan.parts)
 
-    def completed(self, plan: Plan, record: Record, rendered: Sequence[Rendered]) -> Record:
+    def completed(self, plan: ClaimPlan, record: Record, rendered: Sequence[Rendered]) -> Record:
         """Return the record of a claim whose parts were all rendered, with its CDI spec."""
         spec = spec_of(self.driver, plan.claim, plan.parts, [each for given in rendered for each in given.devices])
         answers = tuple(answer for given in rendered for answer in given.answers)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ...hardware import Host
     from ...model.claims import Claim
     from ...model.devices import Device
-    from .checkpoint import Answer
-    from .plan import Part, Plan
+    from .checkpoint import SavedAnswer
+    from .plan import ClaimPart, ClaimPlan
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,9 @@ class MetadataFiles:
         self._driver = driver
         self._host = host
 
-    def write(self, plan: Plan, devices: Mapping[str, Device], answers: Sequence[Answer] = ()) -> dict[Part, Mount]:
+    def write(
+        self, plan: ClaimPlan, devices: Mapping[str, Device], answers: Sequence[SavedAnswer] = ()
+    ) -> dict[ClaimPart, Mount]:
         """Write a claim's files, and return the mount of each request, by the part that comes first in it.
 
         A file that cannot be written is logged, and the claim goes on without it, as with the Go helper.
@@ -75,10 +77,10 @@ class MetadataFiles:
             answers: What was prepared, with what is known of network interfaces; the files are written again with it.
         """
         network = {(each.request, each.pool, each.name, each.share_id): each.network for each in answers}
-        requests: dict[str, list[Part]] = {}
+        requests: dict[str, list[ClaimPart]] = {}
         for part in plan.parts:
             requests.setdefault(part.request, []).append(part)
-        mounts: dict[Part, Mount] = {}
+        mounts: dict[ClaimPart, Mount] = {}
         for request, parts in requests.items():
             base = request.partition("/")[0]
             file = self._folder(plan.claim.uid) / f"{base}.json"
@@ -124,9 +126,9 @@ class MetadataFiles:
 
     def _document(
         self,
-        plan: Plan,
+        plan: ClaimPlan,
         request: str,
-        parts: Sequence[Part],
+        parts: Sequence[ClaimPart],
         devices: Mapping[str, Device],
         network: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
     ) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Use:
 
 @final
 @attrs.frozen(kw_only=True)
-class Part:
+class ClaimPart:
     """What one call of ``allocate`` is about.
 
     Attributes:
@@ -112,7 +112,7 @@ class Part:
 
 @final
 @attrs.frozen(kw_only=True)
-class Plan:
+class ClaimPlan:
     """What the preparation of a claim has to do.
 
     Attributes:
@@ -124,7 +124,7 @@ class Plan:
     """
 
     claim: Claim
-    parts: tuple[Part, ...]
+    parts: tuple[ClaimPart, ...]
     parameters: Parameters
     config: tuple[Mapping[str, Any], ...]
     pod_claim: str = ""
@@ -158,7 +158,7 @@ def plan_of(
     devices: Mapping[str, Device],
     resource_of: Callable[[Device], str],
     declared: Declared,
-) -> Plan:
+) -> ClaimPlan:
     """Return what the preparation of a claim has to do.
 
     Args:
@@ -177,7 +177,7 @@ def plan_of(
     entries = tuple(allocated.get("config") or ())
     ours = [each for each in allocated.get("results") or () if each.get("driver") == driver]
     if not ours:
-        return Plan(claim=claim, parts=(), parameters=Parameters(), config=())
+        return ClaimPlan(claim=claim, parts=(), parameters=Parameters(), config=())
     by_name = {device_name(device_id): device for device_id, device in devices.items()}
     groups: dict[tuple[str, str, int], list[Use]] = {}
     seen: dict[tuple[str, str], int] = {}
@@ -196,9 +196,11 @@ def plan_of(
         seen[use.request, use.device_id] = count + 1
         groups.setdefault((use.request, resource_of(device), count), []).append(use)
     _check_apart(uses)
-    return Plan(
+    return ClaimPlan(
         claim=claim,
-        parts=tuple(Part(request=name, resource=kind, uses=tuple(group)) for (name, kind, _), group in groups.items()),
+        parts=tuple(
+            ClaimPart(request=name, resource=kind, uses=tuple(group)) for (name, kind, _), group in groups.items()
+        ),
         parameters=read_parameters(entries, driver=driver, declared=declared),
         config=tuple(entry for entry in entries if (entry.get("opaque") or {}).get("driver") == driver),
         pod_claim=_pod_claim(item),

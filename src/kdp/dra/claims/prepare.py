@@ -1,8 +1,8 @@
 """`Preparer`: Prepare and Unprepare, what the kubelet asks for of claims, without gRPC.
 
-What is done for a claim, in which order and why, is said by `Lifecycle`; what one another's calls mean, by `Jobs`. Here
-the steps are taken: on the disk, at the API server and in the backend, under the claim's lock, so that one thing at a
-time is done for a claim, for all callers in all processes. An error is one claim's own: others go on.
+What is done for a claim, in which order and why, is said by `ClaimLifecycle`; what one another's calls mean, by `Jobs`.
+Here the steps are taken: on the disk, at the API server and in the backend, under the claim's lock, so that one thing
+at a time is done for a claim, for all callers in all processes. An error is one claim's own: others go on.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .cdi_specs import current, kind_of, outdated
 from .checkpoint import Record, Store
 from .claim_locks import Locks
 from .hooks import ClaimHooks
-from .jobs import Jobs, Outcome
-from .lifecycle import Lifecycle, State
+from .jobs import JobOutcome, Jobs
+from .lifecycle import ClaimLifecycle, ClaimState
 from .metadata import MetadataFiles
 from .orphans import Orphans
 from .parameters import Parameters
-from .plan import Plan, check_free
+from .plan import ClaimPlan, check_free
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from ...model.edits import Mount
     from ...supervision.given import Given
     from ...supervision.supervisor import Supervisor
-    from .checkpoint import Answer
-    from .plan import Part
+    from .checkpoint import SavedAnswer
+    from .plan import ClaimPart
     from .status import ClaimStatusWriter
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class Preparer:
         self._hooks = ClaimHooks(driver, supervisor, host, records=self._orphans.known)
         self._scrubs = scrubs
         self._unscrubbed: dict[str, str] = {}
-        self._lifecycle = Lifecycle(
+        self._lifecycle = ClaimLifecycle(
             driver=driver,
             pool=pool,
             boot_id=boot_id,
@@ -143,7 +143,7 @@ class Preparer:
 
     # -- what the kubelet asks for -------------------------------------------------------------------------------------
 
-    async def prepare(self, claims: Iterable[Claim]) -> dict[str, Outcome]:
+    async def prepare(self, claims: Iterable[Claim]) -> dict[str, JobOutcome]:
         """Prepare claims, all beside one another; returns one outcome for each, by UID. Raises nothing."""
         unique = {claim.uid: claim for claim in claims}
         joined = self._joined(unique.values(), self._lifecycle.prepare, undoes=False)
@@ -154,7 +154,7 @@ class Preparer:
                     self._statuses.prepared(unique[uid], outcome.devices)
         return outcomes
 
-    async def unprepare(self, claims: Iterable[Claim]) -> dict[str, Outcome]:
+    async def unprepare(self, claims: Iterable[Claim]) -> dict[str, JobOutcome]:
         """Undo claims, also those that are unknown or gone; returns one outcome for each, by UID. Raises nothing."""
         unique = {claim.uid: claim for claim in claims}
         if self._statuses is not None:
@@ -170,11 +170,11 @@ class Preparer:
         await self._jobs.close(seconds)
 
     def _joined(
-        self, claims: Iterable[Claim], lives: Callable[[Claim], steps.Run[tuple[Answer, ...]]], *, undoes: bool
-    ) -> list[Awaitable[Outcome]]:
+        self, claims: Iterable[Claim], lives: Callable[[Claim], steps.Run[tuple[SavedAnswer, ...]]], *, undoes: bool
+    ) -> list[Awaitable[JobOutcome]]:
         return [self._jobs.join(claim.uid, partial(self._live, claim, lives(claim)), undoes=undoes) for claim in claims]
 
-    async def _live(self, claim: Claim, run: steps.Run[tuple[Answer, ...]]) -> Outcome:
+    async def _live(self, claim: Claim, run: steps.Run[tuple[SavedAnswer, ...]]) -> JobOutcome:
         """Take a run's steps, under the claim's lock, until it returns or one of them fails."""
         extra: dict[str, str] = {}
         try:
@@ -197,7 +197,7 @@ class Preparer:
         logger.warning("%s: claim %s (%s): %s", self._driver, name, claim.uid, text, extra=extra)
         if self._history is not None:
             self._history.add("failed", self._driver, f"claim {name}: {text}")
-        return Outcome(error=text)
+        return JobOutcome(error=text)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Preparer:
         if record.spec is not None and (lost := outdated(record, _parsed(record.spec), known or {})):
             raise ClaimError("; ".join(lost.values()))
 
-    async def _start(self, step: steps.Start) -> Mapping[Part, Mount]:
+    async def _start(self, step: steps.Start) -> Mapping[ClaimPart, Mount]:
         def begin() -> None:
             self._check_free(step.record)
             self.store.write(step.record)
@@ -332,7 +332,7 @@ class Preparer:
         else:
             self._cdi.write(spec, record.claim.uid)
 
-    async def _write_metadata(self, step: steps.Start | steps.Complete) -> Mapping[Part, Mount]:
+    async def _write_metadata(self, step: steps.Start | steps.Complete) -> Mapping[ClaimPart, Mount]:
         if not self._has_metadata:
             return {}
         known = await self._hooks.devices()
@@ -367,7 +367,7 @@ class Preparer:
         """Return why devices are not as claims were given them, or not scrubbed, by device id. It does not block."""
         given: dict[str, list[Given]] = {}
         for record in self.store.known:
-            if self._lifecycle.state_of(record) is State.PREPARED:
+            if self._lifecycle.state_of(record) is ClaimState.PREPARED:
                 for use, each in record.given:
                     given.setdefault(use.device_id, []).append(each)
         found: dict[str, str] = {}
@@ -399,7 +399,7 @@ class Preparer:
         known = self._hooks.latest
         if known is None:
             return
-        records = [each for each in self.store.known if self._lifecycle.state_of(each) is State.PREPARED]
+        records = [each for each in self.store.known if self._lifecycle.state_of(each) is ClaimState.PREPARED]
         meanings = await offload(lambda: {each.claim.uid: self._meaning(each, known) for each in records})
         for uid, meaning in meanings.items():
             if self._meanings.get(uid) == meaning:
@@ -423,7 +423,7 @@ class Preparer:
 
     def _renew(self, uid: str, known: Mapping[str, Device]) -> None:
         record = self.store.read(uid)
-        if record is None or self._lifecycle.state_of(record) is not State.PREPARED:
+        if record is None or self._lifecycle.state_of(record) is not ClaimState.PREPARED:
             return  # another process was quicker
         is_same = all(
             use.device_id in known and not given.is_other_hardware(known[use.device_id]) for use, given in record.given
@@ -437,7 +437,7 @@ class Preparer:
 
     def _rendered_anew(self, record: Record, known: Mapping[str, Device]) -> Record:
         """Return a claim's record as a Prepare would make it of the devices as they are, for the same hardware."""
-        plan = Plan(
+        plan = ClaimPlan(
             claim=record.claim,
             parts=tuple(saved.part for saved in record.parts),
             parameters=Parameters(),
@@ -486,11 +486,11 @@ class Preparer:
         return undone
 
 
-def _next(run: steps.Run[tuple[Answer, ...]], result: Any) -> steps.Step[Any] | Outcome:
+def _next(run: steps.Run[tuple[SavedAnswer, ...]], result: Any) -> steps.Step[Any] | JobOutcome:
     try:
         return run.send(result)
     except StopIteration as end:
-        return Outcome(devices=end.value)
+        return JobOutcome(devices=end.value)
 
 
 def _parsed(spec: Mapping[str, Any]) -> CdiSpec:

@@ -1,4 +1,4 @@
-"""The steps of a claim's life: `Lifecycle` asks for them one by one, `Preparer` takes them.
+"""The steps of a claim's life: `ClaimLifecycle` asks for them one by one, `Preparer` takes them.
 
 A step is a value. ``result = yield from Step(...)`` in a generator hands it to the caller that runs the generator, and
 goes on with the result. A step that fails ends the run; nothing of the life is kept in memory.
@@ -17,7 +17,7 @@ from ...model.edits import Mount
 from .cdi_specs import Rendered
 from .checkpoint import Record, SavedPart
 from .parameters import Parameters
-from .plan import Part, Plan
+from .plan import ClaimPart, ClaimPlan
 
 _T = TypeVar("_T")
 
@@ -80,7 +80,7 @@ class Restore(Step[None]):
 
 @final
 @attrs.frozen
-class Start(Step[Mapping[Part, Mount]]):
+class Start(Step[Mapping[ClaimPart, Mount]]):
     """Save that the claim is started, unless another claim has one of its devices; return its metadata files' mounts.
 
     Attributes:
@@ -88,7 +88,7 @@ class Start(Step[Mapping[Part, Mount]]):
         record: What to save.
     """
 
-    plan: Plan
+    plan: ClaimPlan
     record: Record
 
 
@@ -130,7 +130,7 @@ class Complete(Step[None]):
         record: What to save, with the spec.
     """
 
-    plan: Plan
+    plan: ClaimPlan
     record: Record
 
 
@@ -144,7 +144,7 @@ class Commit(Step[Record]):
         record: The record, which is started.
     """
 
-    plan: Plan
+    plan: ClaimPlan
     record: Record
 
 

@@ -77,7 +77,7 @@ _HARMLESS: Final = frozenset(
 
 @final
 @attrs.frozen
-class Rule:
+class RedactionRule:
     """How a kind of secret is found in a text.
 
     Attributes:
@@ -96,22 +96,22 @@ class Rule:
 
 
 RULES: Final = (
-    Rule(
+    RedactionRule(
         "a private key, to its end or to that of the text",
         re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----((?:[^-]|-(?!----))+)"),
         "the lines around it",
     ),
-    Rule(
+    RedactionRule(
         "the password in an address",
         re.compile(rb"://(?:[^\s/?#\"'<>:@]*:([^\s/?#\"'<>]+)|([^\s/?#\"'<>:@]{16,}))@"),
         "the user and the host",
     ),
-    Rule(
+    RedactionRule(
         "the rest of a header line",
         re.compile(rb"(?i:authorization|\bcookie)[\"'\\]{0,8}[ \t]*[:=][ \t\"'\\]*(?:[A-Za-z][\w-]*[ \t]+)?([^\n]+)"),
         "the header's name and scheme",
     ),
-    Rule(
+    RedactionRule(
         "the password of a command",
         re.compile(
             rb"(?<!\S)(?:-u|--user|--proxy-user)[ =]?[\"']?[^\s:\"']*:([^\s\"']+)"
@@ -119,7 +119,7 @@ RULES: Final = (
         ),
         "the command and the user",
     ),
-    Rule(
+    RedactionRule(
         "a token with a known beginning, or of a known form",
         re.compile(
             rb"\b(eyJ[\w-]{6,2000}\.[\w-]{6,}(?:\.[\w-]*)?"  # a JSON web token
@@ -132,7 +132,7 @@ RULES: Final = (
         ),
         "nothing",
     ),
-    Rule(
+    RedactionRule(
         # Not in "cannot read the token: connection refused": there the name ends what an error says.
         "all words of a passphrase, and of what a label with such a name has after its colon",
         re.compile(
@@ -143,30 +143,30 @@ RULES: Final = (
         "the name, and a sentence such as 'token: must be set'",
         is_to_the_end=True,
     ),
-    Rule(
+    RedactionRule(
         "what a name of a secret is given",
         re.compile(_name(f"(?i:{_SURE})") + _BECOMES + _VALUE),
         "the name",
     ),
-    Rule(
+    RedactionRule(
         "what a name that may be one of a secret is given",
         re.compile(_name(_PERHAPS) + _BECOMES + _VALUE),
         "the name, plain words, and public names",
         is_sure=False,
     ),
-    Rule(
+    RedactionRule(
         "the word after such a flag",
         re.compile(_FLAG + _name(f"(?i:{_SURE})|{_PERHAPS}") + rb"[ \t]+(?!-)" + _VALUE),
         "the flag, plain words, and public names",
         is_sure=False,
     ),
-    Rule(
+    RedactionRule(
         "a word with a digit after the name of a secret",
         re.compile(_name(f"(?i:{_SURE})") + rb"[ \t]+(?=[^\s\"',;:=/]*[0-9])([^\s\"'\\,;:=/}\])]{6,})(?![:=/])"),
         "the name, plain words, and public names",
         is_sure=False,
     ),
-    Rule(
+    RedactionRule(
         # A modalias has no capital letter beyond F, a hash none at all, and a path begins with a slash.
         "a long run of letters of both cases and digits",
         re.compile(
@@ -256,7 +256,7 @@ class _Search:
             text = self._without(rule, text)
         return text
 
-    def _without(self, rule: Rule, text: bytes) -> bytes:
+    def _without(self, rule: RedactionRule, text: bytes) -> bytes:
         parts: list[bytes] = []
         at = kept = 0
         while (match := rule.pattern.search(text, at)) is not None:

@@ -18,7 +18,7 @@ from typing_extensions import override
 from .patches import applied, json_patched, with_owner
 from .rules import Account, check_claim_status, check_slice, drop_disabled, drop_disabled_of_claim
 from .status import ApiRefused, Kind
-from .store import KINDS, Change, Store, selected
+from .store import KINDS, Store, StoreChange, selected
 
 if TYPE_CHECKING:
     from .profiles import DraProfile
@@ -61,7 +61,7 @@ class Request:
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class ApiAnswer:
     """An answer: the HTTP status, and an object as JSON."""
 
     status: int
@@ -80,7 +80,7 @@ class Watch:
     seconds: float
     bookmarks: bool
 
-    def event(self, change: Change) -> tuple[str, Object] | None:
+    def event(self, change: StoreChange) -> tuple[str, Object] | None:
         """Return what this watch is told of a change: an object that no longer matches is DELETED for it."""
         if self.namespace and change.item["metadata"].get("namespace") != self.namespace:
             return None
@@ -116,7 +116,7 @@ class Api:
         self.requests: list[tuple[str, int]] = []
         self._kinds = {(kind.group, kind.plural): kind for kind in KINDS}
 
-    def answer(self, request: Request) -> Answer | Watch:
+    def answer(self, request: Request) -> ApiAnswer | Watch:
         """Answer a request.
 
         Raises:
@@ -125,7 +125,7 @@ class Api:
         status = 200
         try:
             answer = self._answer(request)
-            status = answer.status if isinstance(answer, Answer) else 200
+            status = answer.status if isinstance(answer, ApiAnswer) else 200
         except ApiRefused as refused:
             status = refused.status
             raise
@@ -142,7 +142,7 @@ class Api:
             if owners and not alive.intersection(owners):
                 self.store.delete(slices, "", item["metadata"]["name"])
 
-    def _answer(self, request: Request) -> Answer | Watch:
+    def _answer(self, request: Request) -> ApiAnswer | Watch:
         account = self._account(request.token)
         if request.path == "/version":
             major, minor, _ = self.profile.kubernetes.split(".")
@@ -152,7 +152,7 @@ class Api:
                 "gitVersion": f"v{self.profile.kubernetes}",
                 "platform": "linux/amd64",
             }
-            return Answer(status=200, body=body)
+            return ApiAnswer(status=200, body=body)
         match = _PATH.fullmatch(request.path)
         kind = self._kinds.get((match["group"] or "", match["plural"])) if match else None
         if match is None or kind is None:
@@ -202,9 +202,9 @@ class Api:
 
     # -- verbs ---------------------------------------------------------------------------------------------------------
 
-    def _read(self, request: Request, verb: str, kind: Kind, namespace: str, name: str) -> Answer | Watch:
+    def _read(self, request: Request, verb: str, kind: Kind, namespace: str, name: str) -> ApiAnswer | Watch:
         if verb == "get":
-            return Answer(status=200, body=self.store.get(kind, namespace, name))
+            return ApiAnswer(status=200, body=self.store.get(kind, namespace, name))
         matches = selected(kind, request.query)
         version = request.query.get("resourceVersion", "")
         if verb == "watch":
@@ -228,7 +228,7 @@ class Api:
             metadata["continue"] = json.dumps([self.store.version, last.get("namespace", ""), last["name"]])
             items = items[:limit]
         listed = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": items}
-        return Answer(status=200, body=listed)
+        return ApiAnswer(status=200, body=listed)
 
     def _page(self, request: Request) -> tuple[tuple[str, str] | None, int | None]:
         """Return behind which object a page begins, and how many are to be looked at: one more tells of a next page.
@@ -246,7 +246,7 @@ class Api:
             after = where, name
         return after, limit + 1 if limit else None
 
-    def _patch(self, request: Request, kind: Kind, name: str, sub: str) -> Answer:
+    def _patch(self, request: Request, kind: Kind, name: str, sub: str) -> ApiAnswer:
         """Change a Node by a JSON patch, or apply its labels; other objects are replaced."""
         if kind.plural != "nodes":
             raise ApiRefused(415, "the simulated API server takes patches of nodes only: replace the object")
@@ -262,9 +262,9 @@ class Api:
             new = applied(old, given, manager, kind, force=request.query.get("force") == "true")
         else:
             raise ApiRefused(415, f"the simulated API server takes no patch of type {request.kind}")
-        return Answer(status=200, body=self.store.replace(kind, "", name, new, is_dry=_is_dry(request)))
+        return ApiAnswer(status=200, body=self.store.replace(kind, "", name, new, is_dry=_is_dry(request)))
 
-    def _create(self, request: Request, kind: Kind, namespace: str, account: Account) -> Answer:
+    def _create(self, request: Request, kind: Kind, namespace: str, account: Account) -> ApiAnswer:
         item = self._object(request, kind)
         meta = item["metadata"]
         if not meta.get("name") and not meta.get("generateName"):
@@ -275,9 +275,9 @@ class Api:
             item.pop("status", None)
         self._judge(kind, item, None, account)
         created = self.store.create(kind, namespace, item, is_dry=_is_dry(request))
-        return Answer(status=201, body=created)
+        return ApiAnswer(status=201, body=created)
 
-    def _update(self, request: Request, kind: Kind, namespace: str, name: str, sub: str, account: Account) -> Answer:
+    def _update(self, request: Request, kind: Kind, namespace: str, name: str, sub: str, account: Account) -> ApiAnswer:
         item = self._object(request, kind)
         old = self.store.get(kind, namespace, name)
         if sub == "status":
@@ -290,21 +290,23 @@ class Api:
             # A conflict counts before what is wrong with the object.
             if item["metadata"].get("resourceVersion") in (None, "", old["metadata"]["resourceVersion"]):
                 self._judge(kind, item, old, account)
-        return Answer(status=200, body=self.store.replace(kind, namespace, name, item, is_dry=_is_dry(request)))
+        return ApiAnswer(status=200, body=self.store.replace(kind, namespace, name, item, is_dry=_is_dry(request)))
 
-    def _delete(self, request: Request, verb: str, kind: Kind, namespace: str, name: str, account: Account) -> Answer:
+    def _delete(
+        self, request: Request, verb: str, kind: Kind, namespace: str, name: str, account: Account
+    ) -> ApiAnswer:
         if verb == "deletecollection":
             matches = selected(kind, request.query)
             deleted = self.store.all(kind, namespace, matches)
             for item in deleted:
                 self._admit("DELETE", kind, item, account)
                 self.store.delete(kind, item["metadata"].get("namespace", ""), item["metadata"]["name"])
-            return Answer(
+            return ApiAnswer(
                 status=200, body={"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "items": deleted}
             )
         options = json.loads(request.body or b"{}")
         self._admit("DELETE", kind, self.store.get(kind, namespace, name), account)
-        return Answer(status=200, body=self.store.delete(kind, namespace, name, options.get("preconditions")))
+        return ApiAnswer(status=200, body=self.store.delete(kind, namespace, name, options.get("preconditions")))
 
     # -- judgement -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from .kubelet_process import DraKubeletProcess, Instance
+    from .kubelet_process import DraKubeletProcess, DriverInstance
 
 
 class DraFaults:
@@ -113,7 +113,7 @@ class DraFaults:
             raise ScenarioError("the kubelet is running: it would write its checkpoint again; crash it first")
         self._checkpoint.unlink(missing_ok=True)
 
-    def _of(self, driver: str) -> list[Instance]:
+    def _of(self, driver: str) -> list[DriverInstance]:
         process = self._process()
         if process is None:
             raise ScenarioError("the kubelet is not running")

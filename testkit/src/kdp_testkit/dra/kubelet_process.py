@@ -54,7 +54,7 @@ ApiRequest = Callable[[str, str], Awaitable[dict[str, Any]]]
 """Asks the API server as the kubelet: method and path with query; raises `ApiRefused`."""
 
 
-class Instance:
+class DriverInstance:
     """One registered instance of a driver."""
 
     def __init__(self, driver: str, endpoint: str, service: str, health_service: str) -> None:
@@ -111,7 +111,7 @@ class DraKubeletProcess:
         self.claims = ClaimCache(profile, _read(self._checkpoint))
         self.health = HealthCache(says_more=profile.health_says_more, has_limit=profile.guards_unprepare)
         self.health.load(_read(self._health_file), now=time.monotonic(), wall=time.time())
-        self.drivers: DriverTable[Instance] = DriverTable()
+        self.drivers: DriverTable[DriverInstance] = DriverTable()
         self._profile = profile
         self._tells_health = tells_health
         self._node = node
@@ -121,7 +121,7 @@ class DraKubeletProcess:
         self._timings = timings
         self._rng = rng
         self._wipes: dict[str, anyio.CancelScope] = {}
-        self._instances: list[Instance] = []
+        self._instances: list[DriverInstance] = []
         self._tasks: TaskGroup | None = None
         self._is_over = False
         self._watcher = PluginWatcher(
@@ -169,7 +169,7 @@ class DraKubeletProcess:
         if self._tells_health:
             asks_all = self._profile.asks_all_for_health
             health_service = "v1alpha1.DRAResourceHealth" if asks_all else choose_health_service(info.versions)
-        instance = Instance(info.name, endpoint, service, health_service)
+        instance = DriverInstance(info.name, endpoint, service, health_service)
         try:
             self.drivers.add(instance)
         except ValueError as error:
@@ -199,7 +199,7 @@ class DraKubeletProcess:
             await instance.connection.close()
         self._instances.remove(instance)
 
-    async def _keep(self, instance: Instance) -> None:
+    async def _keep(self, instance: DriverInstance) -> None:
         def changed(connected: bool) -> None:
             if self._is_over or instance.is_gone:
                 return
@@ -264,7 +264,7 @@ class DraKubeletProcess:
 
     async def _prepare(self, pod: DraPod) -> dict[str, tuple[str, ...]]:
         claims: list[dict[str, Any]] = []
-        instances: dict[str, Instance] = {}
+        instances: dict[str, DriverInstance] = {}
         for pod_claim, name in pod.claims.items():
             try:
                 claim = await self._ask(
@@ -293,7 +293,7 @@ class DraKubeletProcess:
         self._save()
         return self._given(pod)
 
-    async def _call_prepare(self, instance: Instance, batch: list[ClaimEntry]) -> None:
+    async def _call_prepare(self, instance: DriverInstance, batch: list[ClaimEntry]) -> None:
         driver, endpoint = instance.driver, instance.endpoint
         uids = tuple(entry.uid for entry in batch)
         self._log.add(events.PrepareRequested(driver=driver, endpoint=endpoint, claims=uids))
@@ -326,7 +326,7 @@ class DraKubeletProcess:
             given[container.name] = tuple(cdi_ids)
         return given
 
-    def _driver(self, driver: str) -> Instance:
+    def _driver(self, driver: str) -> DriverInstance:
         instance = self.drivers.get(driver)
         if instance is None:
             raise ClaimRefusal(f"DRA driver {driver} is not registered")
@@ -354,7 +354,7 @@ class DraKubeletProcess:
         self.claims.forget(unused)
         self._save()
 
-    async def _call_unprepare(self, instance: Instance, batch: list[ClaimEntry]) -> None:
+    async def _call_unprepare(self, instance: DriverInstance, batch: list[ClaimEntry]) -> None:
         driver, endpoint = instance.driver, instance.endpoint
         uids = tuple(entry.uid for entry in batch)
         self._log.add(events.UnprepareRequested(driver=driver, endpoint=endpoint, claims=uids))
@@ -386,7 +386,7 @@ class DraKubeletProcess:
 
     # -- health --------------------------------------------------------------------------------------------------------
 
-    async def _watch_health(self, instance: Instance) -> None:
+    async def _watch_health(self, instance: DriverInstance) -> None:
         while not instance.is_gone:
             code = await self._follow_health(instance)
             if self._is_over:  # a killed process forgets nothing that is in its file
@@ -398,7 +398,7 @@ class DraKubeletProcess:
                 return
             await anyio.sleep(self._timings.health_retry)
 
-    async def _follow_health(self, instance: Instance) -> str:
+    async def _follow_health(self, instance: DriverInstance) -> str:
         try:
             instance.health = stream = instance.connection.watch_health(instance.health_service)
         except CallError as error:

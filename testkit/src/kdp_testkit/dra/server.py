@@ -19,7 +19,7 @@ from anyio.abc import SocketAttribute
 from typing_extensions import override
 
 from ..lifetime import ungrouped
-from .api import Answer, Api, Request, Watch
+from .api import Api, ApiAnswer, Request, Watch
 from .apifaults import ApiFaults
 from .profiles import DEFAULT_PROFILE, DraProfile, profile_named
 from .status import ApiRefused
@@ -94,7 +94,7 @@ class SimulatedApiServer(AsyncContextManagerMixin):
         self.api.collect_garbage()
         self._wake()
 
-    def _answer(self, request: Request) -> Answer | Watch:
+    def _answer(self, request: Request) -> ApiAnswer | Watch:
         accounts = self.api.accounts
         try:
             self.faults.meet(request, is_own=request.token is _INSIDE)
@@ -134,7 +134,7 @@ class SimulatedApiServer(AsyncContextManagerMixin):
                 await self._watch(stream, connection, answer)
                 return connection.our_state is h11.DONE and connection.their_state is h11.DONE
         except ApiRefused as refused:
-            answer = Answer(status=refused.status, body=refused.as_json())
+            answer = ApiAnswer(status=refused.status, body=refused.as_json())
             retry_after, content = refused.retry_after, refused.content
         body = json.dumps(answer.body).encode() if content is None else content
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]

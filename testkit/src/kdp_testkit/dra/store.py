@@ -39,7 +39,7 @@ _SELECTABLE: Final = {
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class StoreChange:
     """One change: ``ADDED``, ``MODIFIED`` or ``DELETED``, with the object before and after."""
 
     version: int
@@ -55,7 +55,7 @@ class Store:
     def __init__(self) -> None:
         self.version = 1
         self.compacted = 0
-        self.changes: list[Change] = []
+        self.changes: list[StoreChange] = []
         self._items: dict[tuple[str, str, str], Object] = {}
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object:
@@ -177,7 +177,7 @@ class Store:
         self.compacted = self.version
         self.changes.clear()
 
-    def since(self, version: int, kind: Kind) -> Iterator[Change]:
+    def since(self, version: int, kind: Kind) -> Iterator[StoreChange]:
         """Yield what changed after a version.
 
         Raises:
@@ -197,7 +197,9 @@ class Store:
     def _note(self, kind: Kind, event: str, item: Object, old: Object | None) -> Object:
         self.version += 1
         item["metadata"]["resourceVersion"] = str(self.version)
-        self.changes.append(Change(version=self.version, kind=kind, event=event, item=copy.deepcopy(item), before=old))
+        self.changes.append(
+            StoreChange(version=self.version, kind=kind, event=event, item=copy.deepcopy(item), before=old)
+        )
         return copy.deepcopy(item)
 
 

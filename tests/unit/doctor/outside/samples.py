@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kdp.doctor.outside.facts import Facts, Listed, Said
+from kdp.doctor.outside.facts import Listed, NodeFacts, Said
 
 NOW = 1_800_000_000.0
 NODE = "node-0"
@@ -85,7 +85,7 @@ def refused(what: str = "list pods", right: str = "'list' on 'pods'") -> Listed:
     return Listed(problem=problem, status=403)
 
 
-def facts(**more: Any) -> Facts:
+def facts(**more: Any) -> NodeFacts:
     """Return a node in order with its plugin; lists are given as sequences."""
     given: dict[str, Any] = {
         "node": [node()],
@@ -99,4 +99,4 @@ def facts(**more: Any) -> Facts:
         return Listed(tuple(value)) if isinstance(value, list | tuple) else value
 
     siblings = {name: listed(each) for name, each in given.pop("siblings").items()}
-    return Facts(name=NODE, now=NOW, siblings=siblings, **{name: listed(each) for name, each in given.items()})
+    return NodeFacts(name=NODE, now=NOW, siblings=siblings, **{name: listed(each) for name, each in given.items()})

@@ -13,7 +13,7 @@ from kdp.cluster.client import KubeApi
 from kdp.doctor.node import Once
 from kdp.doctor.outside import gathering
 from kdp.doctor.outside.catalogue import QUESTIONS
-from kdp.doctor.outside.facts import Facts
+from kdp.doctor.outside.facts import NodeFacts
 from kdp.doctor.outside.gathering import gather
 from kdp_testkit.dra.kubeconfig import write_kubeconfig
 
@@ -42,7 +42,7 @@ def reply(asked: Asked) -> Answer:
     return Answer(body={"metadata": {"resourceVersion": "1"}, "items": items})
 
 
-async def gathered(server: HttpServer, folder: Path) -> Facts:
+async def gathered(server: HttpServer, folder: Path) -> NodeFacts:
     return await gather(KubeApi(write_kubeconfig(folder, server.url)), NODE)
 
 

@@ -16,9 +16,9 @@ import attrs
 import pytest
 
 from kdp.dra.claims import claim_locks
-from kdp.dra.claims.checkpoint import FORMAT, Answer, Record, SavedPart, Store
+from kdp.dra.claims.checkpoint import FORMAT, Record, SavedAnswer, SavedPart, Store
 from kdp.dra.claims.claim_locks import Locks
-from kdp.dra.claims.plan import Part, Use
+from kdp.dra.claims.plan import ClaimPart, Use
 from kdp.errors import CheckpointError
 from kdp_testkit.patience import PATIENCE
 
@@ -31,8 +31,8 @@ def record(number: int = 0, **changes: Any) -> Record:
         claim=claim(number),
         is_complete=True,
         boot_id="boot",
-        parts=(SavedPart(part=Part(request="a/b", resource="r/x", uses=(use,)), state={"n": [1, "ü"]}),),
-        devices=(Answer(request="a", pool="p", name="w0", cdi_ids=("v/c=d",), share_id="s"),),
+        parts=(SavedPart(part=ClaimPart(request="a/b", resource="r/x", uses=(use,)), state={"n": [1, "ü"]}),),
+        devices=(SavedAnswer(request="a", pool="p", name="w0", cdi_ids=("v/c=d",), share_id="s"),),
         spec={"kind": "v/c"},
         config=({"source": "FromClass"},),
     )

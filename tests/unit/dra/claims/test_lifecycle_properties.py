@@ -20,8 +20,8 @@ import kdp
 from kdp.dra.claims import lifecycle as real
 from kdp.dra.claims import steps
 from kdp.dra.claims.cdi_specs import Rendered
-from kdp.dra.claims.checkpoint import Answer, Record
-from kdp.dra.claims.plan import Part
+from kdp.dra.claims.checkpoint import Record, SavedAnswer
+from kdp.dra.claims.plan import ClaimPart
 
 from ...mutants import holds, live
 from .claim_objects import DRIVER, POOL, claim, claim_object, result
@@ -53,12 +53,12 @@ class Life(RuleBasedStateMachine):
         self.record: Record | None = None
         self.has_spec = False
         self.allocated = ["w0", "w1"]
-        self.given: set[Part] = set()
-        self.owed: set[Part] = set()
-        self.states: dict[Part, Mapping[str, Any]] = {}
+        self.given: set[ClaimPart] = set()
+        self.owed: set[ClaimPart] = set()
+        self.states: dict[ClaimPart, Mapping[str, Any]] = {}
         self.has_awaited = False
         self.answers_api = True
-        self.released_once: set[Part] = set()
+        self.released_once: set[ClaimPart] = set()
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
@@ -106,8 +106,8 @@ class Life(RuleBasedStateMachine):
         return frozenset((name, POOL, device, "") for name, device in zip("ab", self.allocated, strict=False))
 
     @property
-    def lifecycle(self) -> real.Lifecycle:
-        made: real.Lifecycle = self.module.Lifecycle(
+    def lifecycle(self) -> real.ClaimLifecycle:
+        made: real.ClaimLifecycle = self.module.ClaimLifecycle(
             driver=DRIVER,
             pool=POOL,
             boot_id=f"boot-{self.boot}",
@@ -161,7 +161,7 @@ class Life(RuleBasedStateMachine):
     def take_Restore(self, _: steps.Restore) -> None:
         self.has_spec = True
 
-    def take_Start(self, step: steps.Start) -> Mapping[Part, Any]:
+    def take_Start(self, step: steps.Start) -> Mapping[ClaimPart, Any]:
         parts = {saved.part for saved in step.record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
         for saved in step.record.parts:
@@ -245,8 +245,8 @@ class PlainLife(Life):
     allocates = False
 
 
-def rendered(part: Part) -> Rendered:
-    answers = (Answer(request=use.base, pool=use.pool, name=use.name) for use in part.uses)
+def rendered(part: ClaimPart) -> Rendered:
+    answers = (SavedAnswer(request=use.base, pool=use.pool, name=use.name) for use in part.uses)
     return Rendered(devices=(), answers=tuple(answers))
 
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiMount
-from kdp.dra.claims.jobs import Outcome
+from kdp.dra.claims.jobs import JobOutcome
 
 from .claim_objects import DRIVER, POOL, claim, result
 from .claims_world import Widgets, World, running
@@ -31,7 +31,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield found
 
 
-async def prepared(world: World) -> Outcome:
+async def prepared(world: World) -> JobOutcome:
     [outcome] = (await world.preparer.prepare([claim()])).values()
     return outcome
 

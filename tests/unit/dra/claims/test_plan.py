@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 import kdp
-from kdp.dra.claims.plan import Plan, Use, check_free, plan_of
+from kdp.dra.claims.plan import ClaimPlan, Use, check_free, plan_of
 from kdp.dra.taints import health_key
 from kdp.errors import ClaimError
 
@@ -32,7 +32,7 @@ DEVICES = {
 }
 
 
-def plan(results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid: str | None = None) -> Plan:
+def plan(results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid: str | None = None) -> ClaimPlan:
     item = claim_object(claim(), results, *config)
     item["metadata"]["uid"] = uid or claim().uid
     return plan_of(

@@ -13,7 +13,7 @@ import pytest
 import kdp
 from kdp.cluster.api import ApiError
 from kdp.dra.claims import prepare
-from kdp.dra.claims.jobs import Outcome
+from kdp.dra.claims.jobs import JobOutcome
 from kdp.errors import CheckpointError
 from kdp.supervision.supervisor import Deadlines
 
@@ -34,7 +34,7 @@ async def world(tmp_path: Path, backend: Widgets) -> AsyncIterator[World]:
         yield found
 
 
-async def prepared(world: World, number: int = 0) -> Outcome:
+async def prepared(world: World, number: int = 0) -> JobOutcome:
     [outcome] = (await world.preparer.prepare([claim(number)])).values()
     return outcome
 

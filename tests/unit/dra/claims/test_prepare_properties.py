@@ -132,7 +132,7 @@ class Node(RuleBasedStateMachine):
             **self.more,
         )
         rules = attrs.asdict(self.preparer._lifecycle, recurse=False)
-        self.preparer._lifecycle = self.lives.Lifecycle(**rules)
+        self.preparer._lifecycle = self.lives.ClaimLifecycle(**rules)
         self.runner.run(self.preparer.recover())
 
     def allocated(self, number: int) -> list[str] | None:

@@ -23,7 +23,7 @@ from ..verdicts import Failed, NotApplicable, Route
 from .backend import BackendSubject, MakeBackend
 from .catalogue import CHECKS
 from .kubelet import MakeKubelet, simulated
-from .scene import Case, Facts
+from .scene import Case, PluginFacts
 
 if TYPE_CHECKING:
     import os
@@ -85,7 +85,7 @@ async def run_checks(
     runner = Runner(CHECKS, profile=name, only=only, skip=skip, quick=quick, tell=tell)
     case = Case(
         subject=subject,
-        facts=Facts(resource="", resources=(), healthy=(), devices=0, options=PluginOptions(), route="kubelet"),
+        facts=PluginFacts(resource="", resources=(), healthy=(), devices=0, options=PluginOptions(), route="kubelet"),
         profile=name,
         patience=patience,
         scale=scale,
@@ -181,8 +181,8 @@ def _judge_stranger(runner: Runner[Case], saw: str) -> None:
         runner.take(CheckResult(check=check, status="not_applicable", saw=reason))
 
 
-async def _meet(case: Case, seconds: float, resource: str | None) -> Facts:
-    facts: Facts | None = None
+async def _meet(case: Case, seconds: float, resource: str | None) -> PluginFacts:
+    facts: PluginFacts | None = None
     try:
         async with case.node() as scene:
             instance = await scene.start()
@@ -204,7 +204,7 @@ async def _meet(case: Case, seconds: float, resource: str | None) -> Facts:
             most = max(healthy, key=lambda name: (len(healthy[name]), name))
             best = resource if resource in healthy else most
             routes: dict[bool, Route] = {True: "kubelet", False: "watcher"}
-            facts = Facts(
+            facts = PluginFacts(
                 resource=best,
                 resources=tuple(healthy),
                 healthy=tuple(healthy[best]),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(kw_only=True)
-class Facts:
+class PluginFacts:
     """What the first meeting with the plugin has shown.
 
     Attributes:
@@ -218,7 +218,7 @@ class Case:
     """
 
     subject: Subject
-    facts: Facts
+    facts: PluginFacts
     profile: str = DEFAULT_PROFILE
     patience: float = 1.0
     scale: float = 1.0
