@@ -1,4 +1,4 @@
-"""Makes a process start sooner: names that load on first use, and three costs of loading that are left out.
+"""Makes a process start sooner: names that load on first use, and two costs of loading that are left out.
 
 The figures are of a start to `kdp.run` of 90 to 120 ms on a small virtual machine.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import builtins
 import gc
 import importlib
-import sys
 from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -71,35 +70,6 @@ def collections_off() -> Generator[None]:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
-
-
-@contextmanager
-def ldconfig_off() -> Generator[None]:
-    """Let no library be looked for by a run of ldconfig, as asyncinotify does when it is imported.
-
-    If it gets no answer, it takes the libc that the process has. `ctypes.util` itself, which loads modules for archives
-    and temporary files, is not loaded for that. Gain: 4 to 6 ms, and a process less.
-    """
-    import ctypes
-
-    def find_library(library: str) -> None:
-        """Find no library."""
-
-    child = "util"
-    name = f"ctypes.{child}"
-    loaded, own = sys.modules.get(name), ModuleType(name)
-    vars(own)["find_library"] = find_library
-    sys.modules[name] = own
-    setattr(ctypes, child, own)  # where `import ctypes.util` leaves it
-    try:
-        yield
-    finally:
-        if loaded is None:
-            del sys.modules[name]
-            delattr(ctypes, child)
-        else:
-            sys.modules[name] = loaded
-            setattr(ctypes, child, loaded)
 
 
 def shown(self: Any) -> str:

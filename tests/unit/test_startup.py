@@ -49,16 +49,3 @@ def test_collections_are_as_before() -> None:
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
-
-
-def test_a_module_that_was_not_loaded_is_not_loaded_afterwards() -> None:
-    code = """
-import ctypes, sys
-from kdp.startup import ldconfig_off
-with ldconfig_off():
-    import asyncinotify
-assert "ctypes.util" not in sys.modules and not hasattr(ctypes, "util")
-import ctypes.util
-assert ctypes.util.find_library.__module__ == "ctypes.util"
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-
-from ...startup import ldconfig_off
-
-with ldconfig_off():
-    import asyncinotify
+import asyncinotify
 
 if TYPE_CHECKING:
     from typing import Self
