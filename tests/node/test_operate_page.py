@@ -203,6 +203,11 @@ async def broken_devices(cluster: Cluster) -> AsyncIterator[None]:
         await cluster.run(*inside, "umount", "/dev/fuse")
 
 
+async def until_given_back(cluster: Cluster, times: int) -> None:
+    """Wait for the plugin to note so many pods' ends: it notes none if the device is given to the next pod before."""
+    await cluster.until_said(f"{NAME}-*", "given back: ", times=times, namespace="kube-system")
+
+
 @asynccontextmanager
 async def gaps(cluster: Cluster) -> AsyncIterator[list[float]]:
     """Find for how long no plugin has a socket beside the kubelet's; the longest time is the last of the list."""
@@ -253,7 +258,10 @@ async def test_every_command_of_the_page_does_what_the_page_says(cluster: Cluste
 
     async with broken_devices(cluster):
         await admin.read("7. Service a node", 2)
+        await until_given_back(cluster, 1)
     await cluster.until_pod(HOLDER, "Running")
+    await admin.read("7. Service a node", 1)
+    await until_given_back(cluster, 2)
     await admin.read("7. Service a node")
     await admin.read("8. Debug")
     await cluster.delete("apps/v1/statefulsets", "trainer", namespace="default")

@@ -475,7 +475,9 @@ featureGates: {json.dumps(self._gates)}
         """Return what a pod's container printed."""
         return await self.kubectl("logs", f"--namespace={namespace}", pod, *arguments)
 
-    async def until_said(self, pod: str, text: str, *, namespace: str = "default", seconds: float = POD_SECONDS) -> str:
+    async def until_said(
+        self, pod: str, text: str, *, times: int = 1, namespace: str = "default", seconds: float = POD_SECONDS
+    ) -> str:
         """Wait until the pod's containers have printed this, in this or an earlier run, and return all they printed."""
 
         def said() -> str:
@@ -486,7 +488,7 @@ featureGates: {json.dumps(self._gates)}
         async def awaited() -> str:
             return f"pod {pod} says {text!r}; it said:\n{said()}\n{await self._events(namespace)}\n"
 
-        await self.until(lambda: text in said(), awaited, seconds=seconds)
+        await self.until(lambda: said().count(text) >= times, awaited, seconds=seconds)
         return said()
 
     async def exec(self, pod: str, *command: str, namespace: str = "default") -> str:
