@@ -309,7 +309,7 @@ MUTANTS = [
         "a refused list is kept",
         "            raise self._too_large(table, worst, total)\n",
         (
-            "            self.snapshot = Snapshot(1, MappingProxyType(table))\n            raise "
+            "            self.snapshot = ListSnapshot(1, MappingProxyType(table))\n            raise "
             "self._too_large(table, worst, total)\n"
         ),
     ),
