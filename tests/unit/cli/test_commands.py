@@ -216,6 +216,9 @@ def test_run_is_not_interrupted_in_the_middle_of_loading_grpc(tmp_path: Path) ->
     (tmp_path / "w.py").write_text(
         f"""{TARGET}
 import os, signal, sys
+import kdp.daemon.signals
+
+kdp.daemon.signals.GRACE = 50.0  # a busy machine loads gRPC for longer than the usual two seconds
 
 class Signal:
     def find_spec(self, name, *more):
