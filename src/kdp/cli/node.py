@@ -34,8 +34,10 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Let the API server chec
 
 def _of_a_node(function: Callable[..., object]) -> Callable[..., object]:
     """Give a command the options of those that change a resource in a node's status."""
-    options = (_yes, _dry_run, node_option, cluster_option, setting_options("state_dir", help=_STATE_DIR))
-    return functools.reduce(lambda made, option: option(made), reversed((*options, format_option())), function)
+    state_dir = setting_options("state_dir", help=_STATE_DIR)
+    for option in reversed((_yes, _dry_run, node_option, cluster_option, state_dir, format_option())):
+        function = option(function)
+    return function
 
 
 @click.group("node", cls=Group, short_help="Label a node by its devices; count resources by hand.")
