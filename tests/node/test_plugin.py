@@ -13,7 +13,9 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
+from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, Container, ContainerStartError, DeviceSpec, Pod
+from kdp_testkit.patience import PATIENCE
 
 from .backend import RESOURCE, Figure, Instance, Widgets, eventually, running
 from .conftest import MakeDeviceManager
@@ -110,7 +112,8 @@ async def test_preferences_are_asked_for_and_followed(devmgr: DeviceManager) -> 
         def prefer(self, request: kdp.PreferRequest) -> Sequence[str]:
             return ["w2", "w4"]
 
-    async with running(devmgr.paths, Choosy("w0", "w1", "w2", "w3", "w4")):
+    patient = Deadlines(prefer=PATIENCE)  # its own 0.05 s are too short beside a busy machine's other processes
+    async with running(devmgr.paths, Choosy("w0", "w1", "w2", "w3", "w4"), deadlines=patient):
         await devmgr.until(allocatable={RESOURCE: 5})
         for _ in range(5):
             admitted = await devmgr.admit(Pod.asking({RESOURCE: 2}))

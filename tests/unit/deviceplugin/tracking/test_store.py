@@ -61,7 +61,7 @@ async def test_what_a_tests_kubelet_gave_says_nothing_of_the_nodes(
     plugins, state = tmp_path / "plugins", tmp_path / "state"
     plugins.mkdir()
     killed = AllocationStore(state, RESOURCE, plugins)
-    assert await killed.save([ONE])
+    assert await killed.save([ONE], patience=PATIENCE)
     killed.close()
     [name] = files(state)
     await eventually_free(state / name)
@@ -79,8 +79,8 @@ async def test_what_a_tests_kubelet_gave_says_nothing_of_the_nodes(
 async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
     first = AllocationStore(tmp_path / "state", RESOURCE, PLUGINS)
     assert await first.adopt() == []
-    assert await first.save([ONE])
-    assert await first.save([ONE, TWO])
+    assert await first.save([ONE], patience=PATIENCE)
+    assert await first.save([ONE, TWO], patience=PATIENCE)
     [name] = files(tmp_path / "state")
     assert name.startswith("example.com_widget.")
     second, third = (
@@ -94,9 +94,9 @@ async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
     assert await third.adopt() == []  # another one was quicker
     assert name in files(tmp_path / "state")  # until it is safe elsewhere
     second.take()
-    assert await second.save([ONE, TWO])
+    assert await second.save([ONE, TWO], patience=PATIENCE)
     assert name not in files(tmp_path / "state")
-    assert await second.save([])
+    assert await second.save([], patience=PATIENCE)
     assert files(tmp_path / "state") == []
     for each in (second, third):
         each.close()
@@ -107,7 +107,7 @@ async def test_a_process_that_saved_in_that_moment_was_taken_for_ended(
 ) -> None:
     """In an update, a pod was started on what a pod of the old process had left, and nobody cleaned up after that."""
     old, new = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
-    assert await old.save([ONE])
+    assert await old.save([ONE], patience=PATIENCE)
     lock, saved = locks.lock, list[AllocationStore]()
 
     def save_first(descriptor: int) -> bool:
@@ -129,7 +129,7 @@ async def test_a_second_container_that_waited_for_a_process_saw_none_while_the_f
 ) -> None:
     """It was started on what a pod of the other process had left: in the midst of a look there was no neighbour."""
     old, new = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
-    assert await old.save([ONE])
+    assert await old.save([ONE], patience=PATIENCE)
     assert await new.adopt() == []
     old.close()
     await eventually_free(tmp_path / files(tmp_path)[0])
@@ -155,15 +155,15 @@ async def test_a_second_container_that_waited_for_a_process_saw_none_while_the_f
 async def test_a_save_amid_an_adoption_lost_what_a_dead_process_gave(tmp_path: Path) -> None:
     """Its file was removed before anybody had taken it over: a process that was killed in that moment lost it."""
     dead, living = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
-    assert await dead.save([ONE])
+    assert await dead.save([ONE], patience=PATIENCE)
     dead.close()
     [name] = files(tmp_path)
     await eventually_free(tmp_path / name)
     assert contents(await living.adopt()) == contents([ONE])
-    assert await living.save([TWO])  # of an Allocate that came meanwhile
+    assert await living.save([TWO], patience=PATIENCE)  # of an Allocate that came meanwhile
     assert name in files(tmp_path)
     living.take()
-    assert await living.save([ONE, TWO])
+    assert await living.save([ONE, TWO], patience=PATIENCE)
     assert name not in files(tmp_path)
     living.close()
 
@@ -216,13 +216,13 @@ async def eventually_free(path: Path) -> None:
 
 async def test_other_resources_are_left_alone(tmp_path: Path) -> None:
     other = AllocationStore(tmp_path, f"{RESOURCE}.shared", PLUGINS)
-    assert await other.save([ONE])
+    assert await other.save([ONE], patience=PATIENCE)
     [name] = files(tmp_path)
     other.close()
     await eventually_free(tmp_path / name)
     ours = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     assert await ours.adopt() == []
-    assert await ours.save([TWO])
+    assert await ours.save([TWO], patience=PATIENCE)
     assert len(files(tmp_path)) == 2
     ours.close()
 
@@ -264,7 +264,7 @@ async def test_a_directory_that_cannot_be_made_is_said_once(tmp_path: Path, capl
     assert len(warnings) == 1
     assert "not released if this process is killed" in warnings[0]
     (tmp_path / "state").unlink()
-    assert await store.save([ONE])
+    assert await store.save([ONE], patience=PATIENCE)
     assert caplog.records[-1].getMessage() == f"{RESOURCE}: allocations are saved again"
     store.close()
 
@@ -278,7 +278,7 @@ async def test_a_disk_that_hangs_holds_nobody_up(
     assert not await store.save([ONE], patience=0.05)
     assert "has not taken the allocations within 0.05 s" in caplog.text
     os.close(write_end)  # and comes back
-    assert await store.save([ONE, TWO])
+    assert await store.save([ONE, TWO], patience=PATIENCE)
     [name] = files(tmp_path)
     assert [each["uid"] for each in json.loads((tmp_path / name).read_text())["allocations"]] == ["u1", "u2"]
     store.close()
@@ -297,7 +297,7 @@ async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_ca
     assert "is not read: can't start new thread" in caplog.text
     assert await store.adopt() == []
     assert not store.has_neighbours
-    assert await store.save([ONE])
+    assert await store.save([ONE], patience=PATIENCE)
     store.close()
 
 
@@ -325,7 +325,9 @@ async def test_what_was_saved_after_the_end_kept_the_file_from_the_next_one(tmp_
     ended = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     await ended.save([])
     ended.close()
-    assert await ended.save([Saved(AllocationRecord(uid="1", resource=RESOURCE, ids=("w0",), state={}), is_seen=True)])
+    assert await ended.save(
+        [Saved(AllocationRecord(uid="1", resource=RESOURCE, ids=("w0",), state={}), is_seen=True)], patience=PATIENCE
+    )
     [name] = files(tmp_path)
     await eventually_free(tmp_path / name)
     next_one = AllocationStore(tmp_path, RESOURCE, PLUGINS)
