@@ -6,6 +6,7 @@ one of them is only a reason to look: what has changed is told by comparing what
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from typing import TYPE_CHECKING, Final
@@ -88,7 +89,9 @@ class PathWatch:
             for place in places:
                 # Of /dev every close of /dev/null would be told.
                 writes = depth == len(self._steps) and not f"{place}/".startswith("/dev/")
-                self._directories.watch(self._host.inside(place), writes=writes)
+                with contextlib.suppress(OSError):  # a loop of links: nothing is below it
+                    # Below a root, the kernel would follow an absolute link out of it.
+                    self._directories.watch(self._host.inside(self._host.resolve(place)), writes=writes)
             pattern = "/".join(["", *self._steps[:depth]])
             places = self._host.glob(pattern) if glob.has_magic(pattern) else [pattern]
         found: dict[str, _Identity] = {}

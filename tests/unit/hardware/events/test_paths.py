@@ -108,3 +108,24 @@ async def test_a_watch_outside_of_async_with_waited_for_ever(tmp_path: Path) -> 
         await DirectoryWatch().changes()
     with pytest.raises(RuntimeError, match="nothing is watched yet"):
         await Host(tmp_path).watch("/a").changes()
+
+
+async def test_below_a_root_a_link_to_an_absolute_path_was_followed_out_of_it(tmp_path: Path) -> None:
+    """As ``/var/run`` of Debian: the directory of the container was watched, and nothing was ever told."""
+    (tmp_path / "run/acme").mkdir(parents=True)
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var/run").symlink_to("/run")
+    async with Host(tmp_path).watch("/var/run/acme/*") as watch:
+        await told(watch, (tmp_path / "run/acme/state").touch, {"/var/run/acme/state"})
+
+
+async def test_below_a_loop_of_links_there_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("/a")
+    async with Host(tmp_path).watch("/a/b") as watch:
+
+        def mend() -> None:
+            (tmp_path / "a").unlink()
+            (tmp_path / "a").mkdir()
+            (tmp_path / "a/b").touch()
+
+        await told(watch, mend, {"/a/b"})
