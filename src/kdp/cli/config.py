@@ -63,7 +63,7 @@ def read(path: Path | None, text: str | None = None) -> ConfigFile:
             parameters = _parameters(path, value)
         elif name not in SETTINGS:
             raise ConfigurationError(_unknown(path, str(key)))
-        elif value is not None or name == "poll_interval":
+        elif value is not None or SETTINGS[name].takes_none:
             settings[name] = GivenValue(f"{key} in {path}", value)
     return ConfigFile(settings, parameters, text)
 

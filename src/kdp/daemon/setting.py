@@ -98,7 +98,7 @@ class Setting:
         modes: In which modes it does something; in another one it is refused.
         of_process: Whether it concerns the process and not what is served, as the logs do: it can change meanwhile.
         of_place: Whether it is about where this process runs, so that no manifest passes it on.
-        takes_none: Whether None as a keyword argument is a value, and not the same as leaving it out.
+        takes_none: Whether None, or null in a file, is a value, and not the same as leaving it out.
         need: What must hold, so that it has an effect; without it, it is refused. None: it needs nothing.
     """
 

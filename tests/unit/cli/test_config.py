@@ -134,3 +134,11 @@ def test_what_yaml_1_1_takes_for_something_else_is_what_was_written(
         return
     with pytest.raises(ConfigurationError, match=sentence):
         resolve([read(path).settings])
+
+
+def test_null_was_the_default_where_none_is_a_value(tmp_path: Path) -> None:
+    """``state-dir: null`` saved in /var/lib/kdp, and nobody said so."""
+    found = read(written(tmp_path, "c.yaml", "state-dir: null\nsocket: null\npoll-interval: null\nhttp: null\n"))
+    settings = resolve([found.settings])
+    assert (settings.state_dir, settings.socket, settings.poll_interval) == (None, None, None)
+    assert "http" not in found.settings  # where it is none, it is left out
