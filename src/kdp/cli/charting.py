@@ -100,12 +100,12 @@ def _number(text: str) -> object:
 
 def _plain(name: str, value: object, files: Mapping[str, str]) -> Any:
     """Return a parameter's value as YAML has it."""
+    if isinstance(value, enum.Enum):  # first: one of texts or of numbers is a text or a number besides
+        return value.value if isinstance(value.value, str) else value.name
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Path):
         return f"{CONFIG_DIR}/{re.sub(r'[^-._a-zA-Z0-9]', '-', value.name)}" if os.path.isfile(value) else str(value)
-    if isinstance(value, enum.Enum):
-        return value.value if isinstance(value.value, str) else value.name
     if isinstance(value, (Quantity, Version)):
         return str(value)
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -2,7 +2,7 @@
 
 The templates are made of the objects that the other formats write: what a value decides is taken out of an object and
 replaced by a mark, and the mark by an expression in the text. So a change of the objects reaches the chart,
-and with its default values a chart renders to the same objects (`tests/unit/manifests/test_chart.py`).
+and with its default values a chart renders to the same objects (`tests/node/test_charts.py`).
 
 What the class needs of a node (`Needs`) is decided when the chart is written. A parameter that changes it cannot be a
 value: the schema holds it to what it was.
@@ -22,7 +22,7 @@ from ..daemon.settings import DEFAULT_LABELS_DIR, SETTINGS
 from . import chart_monitoring as monitoring
 from . import chart_texts as texts
 from .chart_values import values_schema, values_text
-from .deployment import Deployment, default_http
+from .deployment import Deployment, Folder, default_http
 from .kubernetes import daemon_set, security_level
 from .schema import offered
 
@@ -206,7 +206,7 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     ours = ("priorityClassName", "runtimeClassName", "tolerations", "nodeSelector", "affinity", "imagePullSecrets")
     kept = {name: held for name, held in pod.items() if name not in ours}
     (container,) = kept["containers"]
-    read = deployment.folders[_number_of_own(deployment) :]
+    read = [folder for folder in deployment.folders if not _is_own(folder)]
     container["image"] = marks.inline('{{ include "kdp.image" . }}')
     container["args"] = [
         *([] if deployment.is_controller else [marks.inline(texts.CLEANING)]),
@@ -288,9 +288,9 @@ def _mount(name: str, path: str, marks: _Marks, *, writable: bool) -> Document:
     return {"name": name, "mountPath": path, **read_only}
 
 
-def _number_of_own(deployment: Deployment) -> int:
-    """Return how many of the folders kdp itself needs; they come first."""
-    return sum(not folder.name.startswith("node-") for folder in deployment.folders)
+def _is_own(folder: Folder) -> bool:
+    """Tell whether kdp itself needs a folder; the backend reads the others, or a parameter names them."""
+    return not folder.name.startswith(("node-", "set-"))
 
 
 def _arguments(deployment: Deployment, facts: ChartFacts, marks: _Marks) -> list[str]:

@@ -59,6 +59,23 @@ class Widgets(kdp.DeviceBackend):
     def needs(self):
         return kdp.Needs(host_paths=("/sys",), host_pid=self.kind == "c", capabilities=("SYS_ADMIN",) * self.raw)
 
+class Pace(str, enum.Enum):
+    WALK = "walk"
+    RUN = "run"
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+class Logged(kdp.DeviceBackend):
+    """Writes down what it does."""
+
+    resource = "example.com/logged"
+
+    def __init__(self, *, logs: Path | None = None, pace: Pace = Pace.WALK, level: Level = Level.LOW) -> None: ...
+    def discover(self): return kdp.Device.counted("w", 1, edits=kdp.ContainerEdits.of_node("/dev/null"))
+    def needs(self): return kdp.Needs(host_paths=("/sys/class/logged",))
+
 class Needy(kdp.DeviceBackend):
     def __init__(self, count: int, more: int = 1) -> None: ...
     def discover(self): return []
@@ -73,6 +90,13 @@ def target(tmp_path: Path) -> str:
 
 def invoke(*arguments: str | Path) -> Result:
     return CliRunner().invoke(kdp, ["manifests", *map(str, arguments), "--format=helm"])
+
+
+def invoke_plain(*arguments: str | Path) -> list[dict[str, Any]]:
+    """Return the objects of the default format."""
+    result = CliRunner().invoke(kdp, ["manifests", *map(str, arguments), "--image=i:1"])
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.stdout))
 
 
 def chart(folder: Path, *arguments: str | Path) -> Path:
@@ -148,6 +172,26 @@ def test_what_was_given_is_a_default_and_the_rest_a_comment(target: str, tmp_pat
     for name, setting in SETTINGS.items():
         offers = "device-plugin" in setting.modes and not setting.of_place and name not in FIXED
         assert (re.search(rf"^  (# )?{setting.key}:", text, re.MULTILINE) is not None) is offers, name
+
+
+def test_a_directory_that_a_parameter_names_took_the_place_of_another_one(target: str, tmp_path: Path) -> None:
+    """The chart counted the directories of its own, and left out the first that the backend reads."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    made = chart(tmp_path, target.replace(":Widgets", ":Logged"), f"--set=logs={logs}")
+
+    text = (made / "templates/daemonset.yaml").read_text()
+    objects = invoke_plain(target.replace(":Widgets", ":Logged"), f"--set=logs={logs}")
+    mounts = {each["name"] for each in objects[-1]["spec"]["template"]["spec"]["volumes"]}
+    wanted = {name for name in mounts if name.startswith(("node-", "set-"))}
+    assert "set-logs" in wanted
+    assert set(re.findall(r"name: ((?:node|set)-\S+)", text)) == wanted
+
+
+def test_an_enum_of_texts_or_numbers_ended_a_chart_in_a_traceback(target: str, tmp_path: Path) -> None:
+    made = chart(tmp_path, target.replace(":Widgets", ":Logged"), "--set=pace=run", "--set=level=HIGH")
+
+    assert values(made)["config"]["set"] == {"pace": "run", "level": "HIGH"}
 
 
 def test_braces_of_a_target_are_no_template(tmp_path: Path) -> None:
