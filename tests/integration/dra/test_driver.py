@@ -17,7 +17,7 @@ from kdp.dra import health, plugin
 from kdp.dra.claims import hooks
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
-from kdp.dra.publishing import exclusivity
+from kdp.dra.publishing import exclusivity, feed
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.taints import health_key
 from kdp.errors import ConfigurationError
@@ -391,3 +391,27 @@ async def test_what_cdi_cannot_carry_is_said_when_it_is_declared(folder: Path, m
         with anyio.fail_after(PATIENCE):
             answer = await driver.prepare(claim())
         assert answer.claims[claim().uid].error.startswith("Widgets is not ready: discover() of Widgets: annotation")
+
+
+async def test_counters_that_failed_once_were_never_asked_for_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a poll and an event the pool stayed empty."""
+    monkeypatch.setattr(feed, "RETRY_AFTER", 0.01)
+
+    class Counting(Widgets):
+        poll_interval = None
+        failures = 1
+
+        @override
+        def counters(self) -> dict[str, dict[str, int]]:
+            if self.failures:
+                self.failures -= 1
+                raise OSError("the card did not answer")
+            return {"card": {"memory": 4}}
+
+    async with running(folder, Counting("w0")) as driver:
+        await driver.notify()
+        await until(lambda: driver.publisher.more)
+        [(counters, _)] = driver.publisher.more
+        assert counters == {"card": {"memory": 4}}

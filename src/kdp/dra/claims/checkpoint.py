@@ -396,11 +396,11 @@ class Store:
                     shutil.rmtree(path)
                 else:
                     files.remove(path)
-            self._known.pop(uid, None)
         except FileNotFoundError:
-            return False
+            names = []
         except OSError as error:
             raise self._error(file, "removed", error) from None
+        self._known.pop(uid, None)
         self.set_aside = [each for each in self.set_aside if each != file.name.removesuffix(".json")]
         return bool(names)
 

@@ -6,10 +6,13 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol, final
 
+import anyio
+
 from ...concurrency.threads import offload
 from ...errors import HookError, NotReady, sentence
 from ...supervision.change_log import ChangeLog, Transition
 from ...supervision.counters import examined
+from ...supervision.supervisor import RETRY_AFTER
 from ..taints import tainted
 
 if TYPE_CHECKING:
@@ -116,7 +119,9 @@ class Feed:
                     if (devices, counters, standard) != published:
                         published = devices, counters, standard
                         self._publisher.publish(devices, counters=counters, standard=standard)
-            await discovery.after(version)
+            # A backend that is not polled would not be asked for its counters again.
+            with anyio.move_on_after(RETRY_AFTER if self.problem else None):
+                await discovery.after(version)
 
     def _say(self, problem: str) -> None:
         """Log why what is known of the devices is not published, once."""

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -52,6 +53,14 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert store.all() == [record(1, is_complete=False)]
     assert [path.name for path in store.directory.iterdir()] == [f"{claim(1).uid}.json"]
     assert store.directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_claim_was_still_known_when_its_directory_had_been_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "claims")
+    store.write(record())
+    shutil.rmtree(store.directory)
+    assert not store.remove(claim().uid)
+    assert store.known == ()
 
 
 def test_a_uid_cannot_lead_out_of_the_directory(tmp_path: Path) -> None:
