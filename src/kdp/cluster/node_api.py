@@ -1,7 +1,6 @@
 """`NodeApi`: what a device plugin asks of the API server: its node, the pods there, and Events.
 
-The objects and errors are those of `kdp.cluster.api`. `kdp.cluster.client.KubeApi` speaks to a real server, and
-`kdp.cluster.checked.CheckedNodeApi` checks what that answers.
+The objects and errors are those of `kdp.cluster.api`. `kdp.cluster.client.KubeApi` speaks to a real server.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ def run_plan(
     """Serve a plan until a signal asks to stop, and return the exit code; SIGHUP reads the configuration again.
 
     ``rejection`` says why the plan is that of an earlier configuration; ``last_good`` returns that of one if this plan
-    cannot be served. ``follow`` runs besides, and may ask for the
-    configuration to be read again, as SIGHUP does. ``proved`` is told of a plan that has discovered.
+    cannot be served. ``follow`` runs besides, and may ask for the configuration to be read again, as SIGHUP does.
+    ``proved`` is told of a plan that has discovered.
     """
     logs.configure(plan.settings, keeps_recent=plan.socket is not None)
     make = functools.partial(
