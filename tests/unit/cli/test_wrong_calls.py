@@ -81,7 +81,12 @@ WRONG = {
         "": "DRIVER is missing; expected kdp unpublish [OPTIONS] DRIVER",
         "widget.example.com": "--pool is missing; give the name of the pool, as --pool fabric",
     },
-    "simulate": {"w.py:Widgets --deadline x": "--deadline: 'x' must be a number of seconds above 0; valid is 2.5"},
+    "simulate": {
+        "w.py:Widgets --deadline x": "--deadline: 'x' must be a number of seconds above 0; valid is 2.5",
+        "w.py:Widgets --profile k1": "--profile: 'k1' is not known for --mode device-plugin; known are k132, k134,",
+        # It ended with a traceback.
+        "w.py:Widgets --mode dra --profile k132": "--profile: 'k132' is not known for --mode dra; known are k134, k136",
+    },
     "conformance": {
         "": "TARGET | -- COMMAND is missing; expected kdp conformance [OPTIONS] TARGET | -- COMMAND...",
         "w.py:Gadgets": "target 'w.py:Gadgets': w.py has no 'Gadgets'; the backends in it: Widgets",
@@ -93,6 +98,7 @@ WRONG = {
         # It said "No closing quotation".
         '--mode dra --previous "\'" -- sh': '--previous: "\'" is no command of a shell (no closing quotation);',
         "--deadline 4000 -- sh": "--deadline: '4000' must be a number of seconds above 0 and at most 3600;",
+        "--mode dra --profile k132 -- sh": "--profile: 'k132' is not known for --mode dra; known are k134, k136, k137",
         "--list --format junit": "--list: there is no report that --format junit could write; give text or json",
     },
     "record": {

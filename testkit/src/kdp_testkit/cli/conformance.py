@@ -25,7 +25,14 @@ from kdp.cli.streams import shown
 from kdp.daemon.process import silence_grpc
 from kdp.daemon.settings import SETTINGS
 
-from .options import check_private_mount, deadline_option, mode_option, private_mount_option, profile_option
+from .options import (
+    check_private_mount,
+    check_profile,
+    deadline_option,
+    mode_option,
+    private_mount_option,
+    profile_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -178,14 +185,12 @@ def command(
     if is_list:
         _list(mode, format)
         return
-    from .. import PROFILES
     from ..conformance import ConformanceReport, run_checks
     from ..conformance.deviceplugin.command import CommandSubject
     from ..conformance.program import shell_levers
     from ..conformance.render import render
 
-    if profile not in PROFILES:
-        raise Refusal(f"--profile: {profile!r} is not known; known are {', '.join(PROFILES)}")
+    check_profile(profile, mode)
     _check_mode(mode)
     check_private_mount(private_mount)
     program = _program(words, assignments, config, flags)

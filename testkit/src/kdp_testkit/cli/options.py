@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,8 +23,23 @@ def profile_option(function: _Function) -> _Function:
         default="k137",
         show_default=True,
         envvar="KDP_PROFILE",
-        help="Which kubelet is simulated: k132, k134, k136 or k137.  [KDP_PROFILE]",
+        help="Which kubelet is simulated: k132 (for device plugins only), k134, k136 or k137.  [KDP_PROFILE]",
     )(function)
+
+
+def check_profile(profile: str, mode: str) -> None:
+    """Refuse a ``--profile`` that the mode does not have.
+
+    Raises:
+        Refusal: There is no such profile; the text names those that there are.
+    """
+    profiles: Mapping[str, object]
+    if mode == "dra":
+        from ..dra.profiles import PROFILES as profiles
+    else:
+        from ..profiles import PROFILES as profiles
+    if profile not in profiles:
+        raise Refusal(f"--profile: {profile!r} is not known for --mode {mode}; known are {', '.join(profiles)}")
 
 
 def mode_option(help: str, *, envvar: str | None = None) -> Callable[[_Function], _Function]:

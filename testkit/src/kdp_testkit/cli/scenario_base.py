@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import anyio
 
 from kdp.cli.interruption import Interrupted, unless_interrupted
-from kdp.errors import ConfigurationError
 
-from .. import PROFILES, NotReached, ScenarioError
+from .. import NotReached, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -92,8 +91,6 @@ class BaseScenario(ABC):
     """Whether a plugin without a healthy device passes."""
 
     def __init__(self, arguments: Sequence[str], *, profile: str, deadline: float, tell: Tell) -> None:
-        if profile not in PROFILES:
-            raise ConfigurationError(f"--profile: {profile!r} is not known; known are {', '.join(PROFILES)}")
         self._arguments = arguments
         self._profile = profile
         self._deadline = deadline

@@ -22,7 +22,7 @@ from kdp.daemon.process import silence_grpc
 from kdp.daemon.settings import SETTINGS
 from kdp.errors import ConfigurationError
 
-from .options import deadline_option, mode_option, profile_option
+from .options import check_profile, deadline_option, mode_option, profile_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,6 +90,7 @@ def command(
     """  # noqa: D301 - click's mark for a block that keeps its lines
     import anyio
 
+    check_profile(profile, mode)
     silence_grpc()
     from .scenario_base import Misconfigured, ScenarioFailed
 
