@@ -45,6 +45,14 @@ async def test_a_habit_of_go_plugins_is_no_defect(number: int, habit: str, route
     report.raise_if_failed()
 
 
+async def test_a_program_was_excused_when_it_dropped_a_device_that_a_pod_holds(tmp_path: Path) -> None:
+    """The verdict said that the simulated kubelet serves no pod-resources API, which it did for long."""
+    subject = BareSubject("drops_the_held", tmp_path, "kubelet")
+    subject.has_process = True
+    [result] = (await run_checks(subject, only=[10], cdi_dirs=[tmp_path], scale=SCALE)).results
+    assert (result.status, "although a pod holds it" in result.saw) == ("failed", True), result.saw
+
+
 async def test_the_first_list_of_a_further_resource_is_not_taken_for_a_repetition(tmp_path: Path) -> None:
     subject = BareSubject("second_is_late", tmp_path, "kubelet")
     report = await run_checks(subject, only=[5], cdi_dirs=[tmp_path], scale=0.004)

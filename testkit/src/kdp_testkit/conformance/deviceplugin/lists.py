@@ -213,11 +213,6 @@ async def _held_device_vanishes(case: Case) -> str:
         [device] = pod.devices(scene.resource)
         await scene.instance.vanish(device)
         await scene.until_not_healthy(device, f"{device} is still listed Healthy")
-        if scene.health_of(device) is None and case.subject.has_process:
-            raise NotApplicable(
-                f"{device} left the list; the program may have asked the pod-resources API, which the simulated "
-                "kubelet does not serve yet"
-            )
         scene.require(scene.health_of(device) == "Unhealthy", f"{device} left the list although a pod holds it")
         await scene.elapse(case.span(1.0))
         scene.require(scene.health_of(device) == "Unhealthy", f"{device} left the list although a pod holds it")
