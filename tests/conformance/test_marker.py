@@ -69,3 +69,18 @@ def test_all_at_once(conformance):
     assert "check 33, Allocate of one device gets a valid reply" in said
     assert "/nowhere/at/all" in said
     assert "cure:" in said
+
+
+def test_a_check_that_there_is_not_passed_silently(tmp_path: Path) -> None:
+    """The test was skipped, and the marker's mistake was not told."""
+    said = outcome(
+        tmp_path,
+        """
+@pytest.mark.conformance(Widgets, only=[76])
+def test_widgets(conformance_check):
+    pass
+""",
+    )
+    assert "test_widgets: the marker 'conformance': there is no check 76; the ids are 1 to 75" in said, said
+    assert "Traceback" not in said
+    assert "1 error" in said

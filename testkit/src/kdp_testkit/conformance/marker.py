@@ -35,17 +35,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make one test of each check."""
+    """Make one test of each check.
+
+    Raises:
+        pytest.Collector.CollectError: The marker names a check that there is not, or leaves none.
+    """
     if "conformance_check" not in metafunc.fixturenames:
         return
+    from ..profiles import DEFAULT_PROFILE
     from .deviceplugin.catalogue import CHECKS
+    from .runner import Runner
 
     marker = metafunc.definition.get_closest_marker("conformance")
     arguments: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
-    only, skip = arguments.get("only"), arguments.get("skip", ())
-    chosen = [check for check in CHECKS if (only is None or check.id in only) and check.id not in skip]
-    if arguments.get("quick"):
-        chosen = [check for check in chosen if not check.waits]
+    choice = {name: arguments[name] for name in ("only", "skip", "quick") if name in arguments}
+    try:
+        chosen = Runner(CHECKS, profile=DEFAULT_PROFILE, **choice).chosen
+    except ValueError as wrong:
+        text = f"{metafunc.definition.name}: the marker 'conformance': {wrong}"
+        raise pytest.Collector.CollectError(text) from None
     metafunc.parametrize(
         "conformance_check",
         [pytest.param(check.id, id=f"{check.id}-{check.name.replace(' ', '-')}") for check in chosen],
