@@ -35,6 +35,8 @@ __all__ = [
     "PodAdmitted",
     "PodDeleted",
     "PodRejected",
+    "PodResourcesAsked",
+    "PodsConcerned",
     "PreStartAnswered",
     "PreStartRequested",
     "PreferredAnswered",

@@ -8,6 +8,13 @@ from kdp.testing import EventLog, events
 from kdp_testkit.patience import PATIENCE
 
 
+def test_two_events_were_missing_from_the_reference() -> None:
+    """Its page has the names of ``__all__``."""
+    public = {name for name, found in vars(events).items() if isinstance(found, type) and not name.startswith("_")}
+    kinds = {name for name in public if issubclass(getattr(events, name), events.Event)}
+    assert kinds <= set(events.__all__)
+
+
 def test_payloads_are_not_printed() -> None:
     event = events.ListReceived(resource="r", socket_path="/s", healthy=1, unhealthy=0, size_bytes=3, payload=b"abc")
     assert "payload" not in event.fields()
