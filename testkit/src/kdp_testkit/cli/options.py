@@ -33,11 +33,10 @@ def check_profile(profile: str, mode: str) -> None:
     Raises:
         Refusal: There is no such profile; the text names those that there are.
     """
-    profiles: Mapping[str, object]
-    if mode == "dra":
-        from ..dra.profiles import PROFILES as profiles
-    else:
-        from ..profiles import PROFILES as profiles
+    from ..dra.profiles import PROFILES as OF_DRIVERS
+    from ..profiles import PROFILES as OF_PLUGINS
+
+    profiles: Mapping[str, object] = OF_DRIVERS if mode == "dra" else OF_PLUGINS
     if profile not in profiles:
         raise Refusal(f"--profile: {profile!r} is not known for --mode {mode}; known are {', '.join(profiles)}")
 

@@ -1,7 +1,8 @@
 """Faults 73 to 81: the pod-resources API, which says which pod holds which device.
 
-The server asks here: `PodResourcesFaults.meet` before each call, and `PodResourcesFaults.shape` with each List's reply.
-Both know the calls by their names and the messages by their bytes, so that any server of the API can use them.
+They are armed in `ArmedFaults`. The server asks it: `ArmedFaults.meet` before each call, and `ArmedFaults.shape` with
+each List's reply. Both know the calls by their names and the messages by their bytes, so any server of the API can use
+them.
 """
 
 from __future__ import annotations
