@@ -362,7 +362,9 @@ async def seen(rule: Rule, folder: Path) -> str:
             [sys.executable, "-m", "tests.node.simulate", rule.scenario, rule.minor],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(folder)},
+            check=False,
         )
+        assert said.returncode == 0, said.stderr.decode()
         simulated.extend(json.loads(said.stdout))
 
     async with anyio.create_task_group() as tasks:

@@ -495,10 +495,10 @@ featureGates: {json.dumps(self._gates)}
         """Run a command in a pod's container and return what it prints."""
         return await self.kubectl("exec", f"--namespace={namespace}", pod, "--", *command)
 
-    async def kill_container(self, pod: Object) -> None:
-        """Kill the process of a pod's first container by SIGKILL."""
+    async def kill_container(self, pod: Object, *, signal: str = "SIGKILL") -> None:
+        """Send a signal to the process of a pod's first container."""
         container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
-        await self.ctr("tasks", "kill", "--signal=SIGKILL", container)
+        await self.ctr("tasks", "kill", f"--signal={signal}", container)
 
 
 class _Connection(http.client.HTTPConnection):
