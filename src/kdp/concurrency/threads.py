@@ -1,8 +1,7 @@
 """Blocking calls in daemon threads, with their outcome handed to the event loop.
 
 `Worker` is one thread for calls that must not overlap, such as those of one hook. `begin` and `run` give a call a
-thread of its own. `offload` is for small work on the disk: it reuses threads, because a thread costs as much to start
-as a small file costs to write, and a Prepare writes half a dozen of them.
+thread of its own. `offload` does that for work on the disk, which is over when it returns.
 
 A call may hang for ever. Then its thread stays busy, no other call waits for it, and because all threads are daemons it
 does not keep the process from ending. Thread pools cannot give that: they share threads between calls and are joined at
@@ -18,9 +17,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, final
 
-IDLE = 10.0
-"""Seconds for which a free thread of `offload` waits for its next call."""
-
 _T = TypeVar("_T")
 
 Outcome = tuple[_T, BaseException | None]
@@ -28,9 +24,6 @@ Outcome = tuple[_T, BaseException | None]
 
 _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Outcome[Any]]"]
 _Jobs = queue.SimpleQueue[_Job | None]
-
-_free: list[_Jobs] = []
-"""The threads of `offload` that are free, each known by the queue that it waits at."""
 
 
 @final
@@ -99,15 +92,13 @@ async def offload(call: Callable[[], _T]) -> _T:
     What has begun is over when this returns: no later caller meets a write of an earlier one.
     """
     try:
-        jobs = _free.pop()  # the last one that became free, so that the others come to their end
-    except IndexError:
-        try:
-            jobs = _started("kdp-disk", _free)
-        except RuntimeError:
-            return call()  # slow is better than not at all
+        jobs = _started("kdp-disk")
+    except RuntimeError:
+        return call()  # slow is better than not at all
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Outcome[_T]] = loop.create_future()
     jobs.put((call, loop, done))
+    jobs.put(None)
     cancelled = False
     while not done.done():
         try:
@@ -119,19 +110,19 @@ async def offload(call: Callable[[], _T]) -> _T:
     return value_of(done.result())
 
 
-def _started(name: str, free: list[_Jobs] | None = None) -> _Jobs:
+def _started(name: str) -> _Jobs:
     """Start a thread and return the queue that it works off.
 
     Raises:
         RuntimeError: The system refuses a thread.
     """
     jobs = _Jobs()
-    threading.Thread(target=_work, args=(jobs, free), name=name, daemon=True).start()
+    threading.Thread(target=_work, args=(jobs,), name=name, daemon=True).start()
     return jobs
 
 
-def _work(jobs: _Jobs, free: list[_Jobs] | None) -> None:
-    while (job := jobs.get() if free is None else _next(jobs, free)) is not None:
+def _work(jobs: _Jobs) -> None:
+    while (job := jobs.get()) is not None:
         call, loop, done = job
         result: Any = None
         failure: BaseException | None = None
@@ -139,22 +130,9 @@ def _work(jobs: _Jobs, free: list[_Jobs] | None) -> None:
             result = call()
         except BaseException as error:  # noqa: BLE001 - it is the caller's, also a vendor library's SystemExit
             failure = error
-        if free is not None:
-            free.append(jobs)  # before the loop goes on, which may have the next call at once
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(_deliver, done, (result, failure))
         del job, call, loop, done, result, failure  # an idle thread must not keep the last call's objects
-
-
-def _next(jobs: _Jobs, free: list[_Jobs]) -> _Job | None:
-    """Return the next call of a thread that others may take; None: it waited long enough and must end."""
-    with contextlib.suppress(queue.Empty):
-        return jobs.get(timeout=IDLE)
-    try:
-        free.remove(jobs)
-    except ValueError:  # somebody has just taken it
-        return jobs.get()
-    return None
 
 
 def _deliver(done: asyncio.Future[Outcome[Any]], outcome: Outcome[Any]) -> None:

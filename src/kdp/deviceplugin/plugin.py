@@ -129,6 +129,7 @@ class DevicePlugin:
         """Take the whole truth about this resource's devices. A list that cannot be sent changes nothing."""
         self._found = tuple(devices)
         self._describe(self._found)  # before the kubelet hears of them
+        is_first = self.inventory.snapshot is None
         try:
             change = self.inventory.update(self._offered(self._found), time.monotonic())
         except ListTooLargeError as error:
@@ -140,7 +141,8 @@ class DevicePlugin:
         self._list_problem = None
         self._announce(change)
         self._report_list()
-        self._mailbox.put_nowait(session.ListReady())
+        if is_first:
+            self._mailbox.put_nowait(session.ListReady())
 
     def _describe(self, coming: Iterable[Device] = ()) -> None:
         snapshot = self.inventory.snapshot

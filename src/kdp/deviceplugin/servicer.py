@@ -16,7 +16,6 @@ import attrs
 import grpc
 
 from ..errors import AllocationError, CdiWriteError, EditConflictError, InvalidValueError, KdpError, sentence
-from ..kubelet.plugin_watcher import Registration
 from ..model.backend import Allocation, PreferRequest
 from ..model.devices import Health
 from ..model.edits import ContainerEdits
@@ -201,6 +200,8 @@ class DevicePluginServicer:
             )
         ]
         if self._is_watcher:
+            from ..kubelet.plugin_watcher import Registration  # late: few plugins wait for the watcher
+
             registration = Registration(
                 type="DevicePlugin",
                 name=self._resource,

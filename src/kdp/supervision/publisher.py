@@ -159,14 +159,6 @@ class DiscoveryPublisher:
         self._recover()
         self._publish(self._silence())
 
-    def fault(self, ids: Iterable[str], reason: str, *, kind: str) -> None:
-        """Set a condition; see `kdp.Reporter.fault`."""
-        self.report([(tuple(ids), reason, kind)])
-
-    def clear(self, ids: Iterable[str], *, kind: str) -> None:
-        """Take a condition back; see `kdp.Reporter.clear`."""
-        self.report([(tuple(ids), None, kind)])
-
     def report(self, reports: Iterable[Report]) -> None:
         """Set conditions and take others back, in this order, and then publish once."""
         now, changes = time.monotonic(), list[HealthChange]()

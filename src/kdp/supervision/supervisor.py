@@ -43,7 +43,6 @@ from .device_nodes import DeviceNodes
 from .findings import Findings, checked_devices, clashing_variable, resource_of, static_resources
 from .hooks import Hooks
 from .lifecycle import BackendLifecycle
-from .links import ask_links, follow_links
 from .publisher import DiscoveryPublisher
 from .reporter import EventReporter
 from .signatures import check_signatures
@@ -271,6 +270,8 @@ class Supervisor:
 
     async def links(self, devices: tuple[Device, ...]) -> Topology:
         """Ask the backend how the units of these devices are linked; see `ask_links`."""
+        from .links import ask_links  # late: few backends have links
+
         return await ask_links(self.hooks, devices, deadline=self.deadlines.links)
 
     # -- the life of the backend ---------------------------------------------------------------------------------------
@@ -468,6 +469,8 @@ class Supervisor:
                 return
 
     async def _follow_links(self, preferences: Preferences) -> None:
+        from .links import follow_links
+
         await follow_links(
             self.hooks, self._publisher, preferences, deadline=self.deadlines.links, retry_after=RETRY_AFTER
         )

@@ -21,7 +21,6 @@ from typing_extensions import override
 
 import kdp
 from kdp.cluster import client
-from kdp.concurrency import threads
 from kdp.concurrency.backoff import Backoff
 from kdp.dra import driver, plugin
 from kdp.dra.claims import prepare
@@ -41,9 +40,8 @@ PAUSES = (
     (plugin, "PATIENCE", 1.0),
     (exclusivity, "LOOK_PAUSE", 0.3),
     (prepare, "FETCH_SECONDS", 1.5),
-    (threads, "IDLE", 1.0),
 )
-"""What a driver waits for that is longer than a peace, and how long its idle threads stay."""
+"""What a driver waits for that is longer than a peace."""
 
 
 class DraToys(Toys):

@@ -1,4 +1,4 @@
-"""What blocks for the disk: it is over when its waiter goes on, and its threads are used again."""
+"""What blocks for the disk: it is over when its waiter goes on."""
 
 from __future__ import annotations
 
@@ -45,29 +45,16 @@ async def test_a_call_that_hangs_holds_no_other_one_up() -> None:
     assert await stuck
 
 
-async def test_a_thread_that_nobody_needs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "IDLE", 0.0)
-    monkeypatch.setattr(threads, "_free", [])
+async def test_a_thread_ends_with_its_call() -> None:
     thread = await offload(threading.current_thread)
-    thread.join(10)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
-    assert await offload(threading.current_thread) is not thread
-
-
-@pytest.mark.thorough
-async def test_whoever_takes_a_thread_as_it_ends_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "IDLE", 0.0)
-    monkeypatch.setattr(threads, "_free", [])
-    with anyio.fail_after(PATIENCE):
-        for number in range(500):
-            assert await offload(lambda number=number: number) == number  # type: ignore[misc]
 
 
 async def test_what_no_thread_can_be_started_for_is_done_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, without_threads: Callable[[], AbstractContextManager[list[str]]]
+    without_threads: Callable[[], AbstractContextManager[list[str]]],
 ) -> None:
     """As at a container's limit of processes: it ended the driver."""
-    monkeypatch.setattr(threads, "_free", [])
     with without_threads():
         assert await offload(lambda: 7) == 7
 

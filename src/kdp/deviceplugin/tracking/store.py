@@ -37,7 +37,6 @@ import attrs
 
 from ...concurrency.threads import Worker, value_of
 from ...storage import files, locks, reading
-from ...supervision.counters import consumption_as_json, consumption_of_json
 from ...supervision.given import Given
 from .allocation_record import AllocationRecord
 
@@ -72,6 +71,8 @@ class Saved:
         scrubbed = {} if use.is_started else {"started": False}
         scrubbed |= {"back": True} if use.is_back else {}
         if use.consumes:
+            from ...supervision.counters import consumption_as_json  # late: few devices take of counters
+
             given["consumes"] = {device_id: consumption_as_json(each) for device_id, each in use.consumes.items()}
         pod = {"pod": list(use.pod)} if use.pod is not None else {}
         saved = {"uid": use.uid, "ids": list(use.ids), "state": use.state, "seen": self.is_seen}
@@ -281,6 +282,8 @@ class AllocationStore:
         Raises:
             KeyError, TypeError, ValueError: It is none.
         """
+        from ...supervision.counters import consumption_of_json  # late: most starts find no allocation
+
         record = AllocationRecord(
             uid=str(each["uid"]),
             resource=self._resource,
