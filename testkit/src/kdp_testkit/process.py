@@ -45,10 +45,6 @@ class Commands:
     def __init__(self, kubelet: SimulatedKubelet) -> None:
         self._kubelet = kubelet
 
-    async def ping(self) -> dict[str, Any]:
-        """Do nothing."""
-        return {}
-
     async def state(self) -> dict[str, Any]:
         """Return capacity, allocatable, and whether the kubelet runs."""
         running = self._kubelet.is_running
@@ -79,39 +75,14 @@ class Commands:
         """Admit a pod: ``{"name", "uid", "containers": [{"name", "limits"}], "init_containers": [...]}``."""
         return _admitted(await self._kubelet.admit(_pod(pod), start=start))
 
-    async def readmit(self) -> dict[str, Any]:
-        """Admit all known pods again after a restart."""
-        outcome = await self._kubelet.readmit()
-        return {
-            "pods": {
-                uid: {"ok": True, **_admitted(result)} if isinstance(result, AdmittedPod) else _failure(result)
-                for uid, result in outcome.items()
-            }
-        }
-
     async def delete(self, pod: str) -> dict[str, Any]:
         """Remove a pod by its uid."""
         await self._kubelet.delete(pod)
         return {}
 
-    async def start_container(self, pod: str, container: str = "main") -> dict[str, Any]:
-        """Start a container again."""
-        await self._kubelet.start_container(pod, container)
-        return {}
-
-    async def start(self, listen_delay: float = 0.0, profile: str | None = None) -> dict[str, Any]:
-        """Start the kubelet in this process."""
-        await self._kubelet.start(listen_delay=listen_delay, profile=profile)
-        return {}
-
     async def stop(self) -> dict[str, Any]:
         """Stop it in good order; the process stays."""
         await self._kubelet.stop()
-        return {}
-
-    async def crash(self) -> dict[str, Any]:
-        """Break all its connections; the process stays."""
-        await self._kubelet.crash()
         return {}
 
     async def restart(self, **how: Any) -> dict[str, Any]:
@@ -142,11 +113,6 @@ class Commands:
         self._kubelet.pause_reading(resource)
         return {}
 
-    async def resume_reading(self, resource: str) -> dict[str, Any]:
-        """Read a resource's lists again."""
-        self._kubelet.resume_reading(resource)
-        return {}
-
     async def options(self, resource: str) -> dict[str, Any]:
         """Call GetDevicePluginOptions."""
         return attrs.asdict(await self._kubelet.plugin(resource).options())
@@ -155,17 +121,6 @@ class Commands:
         """Call Allocate with these ids for each container."""
         replies = await self._kubelet.plugin(resource).allocate(*containers)
         return {"replies": [_plain(reply) for reply in replies]}
-
-    async def preferred(
-        self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
-    ) -> dict[str, Any]:
-        """Call GetPreferredAllocation."""
-        return {"device_ids": await self._kubelet.plugin(resource).preferred(available, must_include, size)}
-
-    async def pre_start(self, resource: str, device_ids: Sequence[str]) -> dict[str, Any]:
-        """Call PreStartContainer."""
-        await self._kubelet.plugin(resource).pre_start(device_ids)
-        return {}
 
 
 def _pod(document: Mapping[str, Any]) -> Pod:
@@ -267,7 +222,6 @@ async def _serve(arguments: argparse.Namespace) -> None:
         arguments.root,
         profile=arguments.profile,
         seed=arguments.seed,
-        watcher_period=arguments.watcher_period,
         autostart=False,
         listener=_print_event,
     )
@@ -285,8 +239,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
         tasks.start_soon(end_on_signal)
         if arguments.checkpoint_noise > 0:
             tasks.start_soon(make_noise)
-        if not arguments.stopped:
-            await kubelet.start(listen_delay=arguments.listen_delay)
+        await kubelet.start(listen_delay=arguments.listen_delay)
         commands = Commands(kubelet)
         async for line in _lines():
             await _obey(commands, line)
@@ -308,12 +261,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, help="make the kubelet's random choices reproducible")
     parser.add_argument(
-        "--watcher-period", type=float, default=1.0, metavar="S", help="seconds between two looks of the plugin watcher"
-    )
-    parser.add_argument(
         "--checkpoint-noise", type=float, default=0.0, metavar="HZ", help="checkpoint writes a second, as noise"
     )
-    parser.add_argument("--stopped", action="store_true", help="wait for the operation 'start'")
     anyio.run(_serve, parser.parse_args(argv), backend="asyncio")
     return 0
 
