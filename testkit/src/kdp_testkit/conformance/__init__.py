@@ -11,46 +11,13 @@ Nothing is loaded before it is used: the pytest plugin must not cost those who d
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+from kdp.startup import lazy_imports
 
-if TYPE_CHECKING:
-    from .checks import ConformanceCheck
-    from .deviceplugin.catalogue import CHECKS
-    from .deviceplugin.runner import check_backend, run_checks
-    from .instance import Levers
-    from .reports import CheckResult, ConformanceReport
-
-__all__ = [
-    "CHECKS",
-    "CheckResult",
-    "ConformanceCheck",
-    "ConformanceReport",
-    "Levers",
-    "check_backend",
-    "run_checks",
-]
-
-_HOMES = {
-    "CHECKS": "deviceplugin.catalogue",
-    "CheckResult": "reports",
-    "ConformanceCheck": "checks",
-    "ConformanceReport": "reports",
-    "Levers": "instance",
-    "check_backend": "deviceplugin.runner",
-    "run_checks": "deviceplugin.runner",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load a name's module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    """List what there is."""
-    return sorted({*globals(), *__all__})
+with lazy_imports(globals()):
+    from .checks import ConformanceCheck as ConformanceCheck
+    from .deviceplugin.catalogue import CHECKS as CHECKS
+    from .deviceplugin.runner import check_backend as check_backend
+    from .deviceplugin.runner import run_checks as run_checks
+    from .instance import Levers as Levers
+    from .reports import CheckResult as CheckResult
+    from .reports import ConformanceReport as ConformanceReport
