@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from kdp_testkit.faults.sockets import SocketFaults
+from kdp_testkit.faults import Faults
 
 if TYPE_CHECKING:
     from kdp_testkit.armed_faults import ArmedFaults
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kdp_testkit.devicemanager.kubelet_core import KubeletCore
 
 
-class OddSocketFaults(SocketFaults):
+class OddSocketFaults(Faults):
     """More faults of kubelet.sock."""
 
     def __init__(self, kubelet: KubeletCore, process: CurrentProcess, armed: ArmedFaults) -> None:
