@@ -61,8 +61,8 @@ def ungrouped() -> Generator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        only = _only_in(group)
-        if only is None:
+        only, *more = leaves(group)
+        if more:
             raise
     if only is None:
         return
@@ -73,10 +73,12 @@ def ungrouped() -> Generator[None]:
         only.__context__ = context  # Python has put the group there
 
 
-def _only_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    error, *more = group.exceptions
-    if more:
-        return None
-    if isinstance(error, BaseExceptionGroup):
-        return _only_in(cast("BaseExceptionGroup[BaseException]", error))
-    return error
+def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """Return the exceptions of a group and of the groups in it, in their order; there is at least one."""
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            found += leaves(cast("BaseExceptionGroup[BaseException]", error))
+        else:
+            found.append(error)
+    return found

@@ -15,13 +15,14 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
 from kdp.cli.interruption import Interrupted, unless_interrupted
 
 from .. import NotReached, ScenarioError
+from ..lifetime import leaves
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -159,9 +160,10 @@ class BaseScenario(ABC):
         try:
             return await self.play()
         except ExceptionGroup as group:
-            if (failure := _in_group(group)) is None:
-                raise
-            return failure
+            for leaf in leaves(group):
+                if isinstance(leaf, (ScenarioFailed, Misconfigured)):
+                    return leaf
+            raise
         except (ScenarioFailed, Misconfigured) as failure:
             return failure
         except ScenarioError as error:  # the directory's name is too long for sockets in it
@@ -355,14 +357,6 @@ class BaseScenario(ABC):
         except TimeoutError:
             pass
         raise ScenarioFailed(f"{failure} within {self._deadline:g} s")
-
-
-def _in_group(group: ExceptionGroup[Exception]) -> ScenarioFailed | Misconfigured | None:
-    for error in group.exceptions:
-        found = _in_group(cast("ExceptionGroup[Exception]", error)) if isinstance(error, ExceptionGroup) else error
-        if isinstance(found, (ScenarioFailed, Misconfigured)):
-            return found
-    return None
 
 
 async def readiness(address: str) -> tuple[int, str]:

@@ -7,9 +7,9 @@ passes because it could not look.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 
@@ -17,6 +17,7 @@ from kdp.errors import in_one_line
 
 from ..dra.pods import PodStartError, PodStopError
 from ..dra.status import ApiRefused
+from ..lifetime import leaves
 from ..protocol.pods import AdmissionError, ContainerStartError, NotReached, ScenarioError
 from ..protocol.wire import CallError
 from .reports import CheckResult, ConformanceReport
@@ -169,7 +170,7 @@ async def _played(play: Callable[[], Awaitable[str]], longest: float) -> str:
     except BaseExceptionGroup as group:
         verdict = verdict_of(group)
         if isinstance(verdict, ExceptionGroup):
-            raise _broken(next(_flat(group))) from group
+            raise _broken(leaves(group)[0]) from group
         raise verdict from group
     except (Failed, NotApplicable):
         raise
@@ -188,20 +189,12 @@ def _broken(error: BaseException) -> Failed:
 
 def verdict_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return what a group of exceptions says of the plugin: the clearest of them."""
-    flat = list(_flat(group))
+    flat = leaves(group)
     for kinds in ((Failed,), (NotApplicable,), _SIMULATORS):
         for error in flat:
             if isinstance(error, kinds):
                 return error if isinstance(error, (Failed, NotApplicable)) else Failed(_text_of(error))
     return group
-
-
-def _flat(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _flat(cast("BaseExceptionGroup[BaseException]", error))
-        else:
-            yield error
 
 
 def _text_of(error: BaseException) -> str:

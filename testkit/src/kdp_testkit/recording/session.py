@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import anyio
 
 from kdp.kubelet import KubeletState, look
 
+from ..lifetime import leaves
 from .record import Recorder
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class RecordingSession:
                 resources = recorder.resources
                 tasks.cancel_scope.cancel()
         except ExceptionGroup as group:
-            raise _first(group) from None
+            raise leaves(group)[0] from None
         names = ", ".join(sorted(resources)) or "no resource"
         self._tell(f"recorded {writer.calls} calls of {names} in {time.monotonic() - began:.1f} s: {writer.path}")
 
@@ -112,8 +113,3 @@ def _link_apis(kubelet: KubeletPaths, plugin: KubeletPaths) -> None:
     for there in (kubelet.pod_resources_dir, kubelet.pods_api_dir):
         with suppress(OSError):
             (root / there.name).symlink_to(there)
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    error = group.exceptions[0]
-    return _first(cast("ExceptionGroup[Exception]", error)) if isinstance(error, ExceptionGroup) else error
