@@ -9,14 +9,15 @@ clock, so times of several processes can be compared. ``listening`` is printed w
 `kdp.testing.events`. Its parent must read stdout: a full pipe stops it.
 
 stdin takes one JSON object a line, ``{"op": NAME, "id": ANYTHING, ...}``, each answered in its order by
-``{"event": "reply", "id": ..., "ok": true|false, ...}``; `Commands` has one method for each operation. At the end
-of stdin (a pipe or a terminal) the process ends; SIGTERM and SIGINT end it too, with exit code 0, and as a real
-kubelet's does, its kubelet.sock stays behind.
+``{"event": "reply", "id": ..., "ok": true|false, ...}``; each operation is a method of `Commands`, or
+one of some of `SimulatedKubelet`. At the end of stdin (a pipe or a terminal) the process ends; SIGTERM and SIGINT end
+it too, with exit code 0, and as a real kubelet's does, its kubelet.sock stays behind.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import signal
@@ -38,9 +39,15 @@ from .profiles import DEFAULT_PROFILE, PROFILES
 from .protocol.pods import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
 from .protocol.wire import CallError
 
+_OF_THE_KUBELET = ("delete", "drop_stream", "pause_reading", "restart", "stop")
+"""The operations that are methods of `SimulatedKubelet`, with its arguments."""
+
 
 class Commands:
-    """The operations of stdin; each method is one, its keyword arguments are the line's other members."""
+    """The other operations of stdin; each method is one, its keyword arguments are the line's other members.
+
+    It returns what the reply has besides ``ok``; None: nothing.
+    """
 
     def __init__(self, kubelet: SimulatedKubelet) -> None:
         self._kubelet = kubelet
@@ -66,52 +73,20 @@ class Commands:
         """Return the ids in use."""
         return {"device_ids": sorted(self._kubelet.in_use(resource))}
 
-    async def wait(self, timeout: float = PATIENCE, **conditions: Any) -> dict[str, Any]:  # noqa: ASYNC109 - the command's
+    async def wait(self, timeout: float = PATIENCE, **conditions: Any) -> None:  # noqa: ASYNC109 - the command's
         """Wait for ``capacity``, ``allocatable``, ``registered``, ``streaming`` as `SimulatedKubelet.until` does."""
         await self._kubelet.until(timeout=timeout, **conditions)
-        return {}
 
     async def admit(self, pod: Mapping[str, Any], start: bool = True) -> dict[str, Any]:
         """Admit a pod: ``{"name", "uid", "containers": [{"name", "limits"}], "init_containers": [...]}``."""
         return _admitted(await self._kubelet.admit(_pod(pod), start=start))
 
-    async def delete(self, pod: str) -> dict[str, Any]:
-        """Remove a pod by its uid."""
-        await self._kubelet.delete(pod)
-        return {}
-
-    async def stop(self) -> dict[str, Any]:
-        """Stop it in good order; the process stays."""
-        await self._kubelet.stop()
-        return {}
-
-    async def restart(self, **how: Any) -> dict[str, Any]:
-        """Restart it in this process: ``down``, ``listen_delay``, ``reboot``, ``profile``."""
-        await self._kubelet.restart(**how)
-        return {}
-
-    async def wipe(self, files: bool = False) -> dict[str, Any]:
-        """Delete all plugin sockets, or all files."""
-        (self._kubelet.faults.wipe_files if files else self._kubelet.faults.wipe_sockets)()
-        return {}
-
-    async def fault(self, name: str, **arguments: Any) -> dict[str, Any]:
+    async def fault(self, name: str, **arguments: Any) -> None:
         """Inject the fault of this name (`kdp.testing.Faults`) with these arguments."""
         method = None if name.startswith("_") else getattr(self._kubelet.faults, name, None)
         if method is None:
             raise ScenarioError(f"there is no fault {name!r}")
-        method(**arguments)
-        return {}
-
-    async def drop_stream(self, resource: str) -> dict[str, Any]:
-        """Cancel a resource's ListAndWatch."""
-        self._kubelet.drop_stream(resource)
-        return {}
-
-    async def pause_reading(self, resource: str) -> dict[str, Any]:
-        """Stop reading a resource's lists."""
-        self._kubelet.pause_reading(resource)
-        return {}
+        await _done(method(**arguments))
 
     async def options(self, resource: str) -> dict[str, Any]:
         """Call GetDevicePluginOptions."""
@@ -121,6 +96,11 @@ class Commands:
         """Call Allocate with these ids for each container."""
         replies = await self._kubelet.plugin(resource).allocate(*containers)
         return {"replies": [_plain(reply) for reply in replies]}
+
+
+async def _done(result: Any) -> Any:
+    """Return what a method has returned, when it is done: some are ``def`` and some are ``async def``."""
+    return await result if inspect.isawaitable(result) else result
 
 
 def _pod(document: Mapping[str, Any]) -> Pod:
@@ -189,16 +169,17 @@ async def _lines() -> AsyncIterator[str]:
                 yield line.decode()
 
 
-async def _obey(commands: Commands, line: str) -> None:
+async def _obey(kubelet: SimulatedKubelet, line: str) -> None:
     number: Any = None
     try:
         document = json.loads(line)
         number = document.pop("id", None)
         operation = document.pop("op")
-        method = None if operation.startswith("_") else getattr(commands, operation, None)
+        owner = kubelet if operation in _OF_THE_KUBELET else Commands(kubelet)
+        method = None if operation.startswith("_") else getattr(owner, operation, None)
         if method is None:
             raise ScenarioError(f"there is no operation {operation!r}")
-        answer = {"ok": True, **await method(**document)}
+        answer = {"ok": True, **(await _done(method(**document)) or {})}
     except (
         ScenarioError,
         AdmissionError,
@@ -240,9 +221,8 @@ async def _serve(arguments: argparse.Namespace) -> None:
         if arguments.checkpoint_noise > 0:
             tasks.start_soon(make_noise)
         await kubelet.start(listen_delay=arguments.listen_delay)
-        commands = Commands(kubelet)
         async for line in _lines():
-            await _obey(commands, line)
+            await _obey(kubelet, line)
         tasks.cancel_scope.cancel()
 
 

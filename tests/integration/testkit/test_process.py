@@ -49,10 +49,13 @@ class Process:
             if event["event"] == name:
                 return event
 
-    async def do(self, operation: str, **arguments: Any) -> dict[str, Any]:
+    def say(self, operation: str, **arguments: Any) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"op": operation, "id": operation, **arguments}).encode() + b"\n")
         self.process.stdin.flush()
+
+    async def do(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self.say(operation, **arguments)
         reply = await self.next("reply")
         assert reply["id"] == operation
         return reply
@@ -142,7 +145,7 @@ async def test_operations_answer_and_refuse_in_sentences(tmp_path: Path, plugin:
         assert (await process.do("fault", name="nonsense"))["message"] == "there is no fault 'nonsense'"
         assert (await process.do("fault", name="refuse_register", text="no"))["ok"]
         assert await plugin.register(process.paths.kubelet_socket) == "UNKNOWN: no"
-        assert (await process.do("wipe"))["ok"]
+        assert (await process.do("fault", name="wipe_sockets"))["ok"]
         assert not plugin.path.exists()
         assert (await process.do("drop_stream", resource=RESOURCE))["ok"]
         assert (await process.next("disconnected"))["resource"] == RESOURCE
@@ -153,6 +156,15 @@ async def test_operations_answer_and_refuse_in_sentences(tmp_path: Path, plugin:
         assert process.process.stdin is not None
         process.process.stdin.close()
         assert await anyio.to_thread.run_sync(lambda: process.process.wait(20)) == 0, "the end of stdin is its end"
+
+
+async def test_a_fault_that_takes_its_time_was_told_done_and_never_began(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        await process.next("listening")
+        process.say("fault", name="restart_storm", times=1)
+        await process.next("kubelet_stopped")
+        await process.next("listening")
+        assert (await process.next("reply"))["ok"]
 
 
 def test_without_stdin_it_runs_until_it_is_told(tmp_path: Path) -> None:

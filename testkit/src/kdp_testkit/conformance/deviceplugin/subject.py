@@ -57,7 +57,6 @@ class Subject(abc.ABC):
     Attributes:
         width: How many checks may run beside one another.
         has_process: Whether each instance is a process of its own.
-        host_root: Where the node's root directory is for the paths that a reply names.
         can_be_staged: Whether it can be made what a `Staging` asks for.
         shares_hardware: Whether all instances see the same hardware, so that only one check at a time may change it.
         seen_at: Where instances see the kubelet's root directory, if not where it is.
@@ -66,7 +65,6 @@ class Subject(abc.ABC):
 
     width: int = 8
     has_process: bool = False
-    host_root: str = "/"
     can_be_staged: bool = True
     shares_hardware: bool = False
     seen_at: str | None = None
