@@ -16,8 +16,6 @@ from ..kubelet.calls import CallCounts
 from ..model.claims import TaintEffect
 from ..supervision.health import HealthChange
 from ..supervision.supervisor import Deadlines
-from .publishing.feed import SlicePublisher
-from .publishing.slices import Pool
 
 if TYPE_CHECKING:
     from ..concurrency.history import History  # noqa: TC004 - late: few drivers pay for it
@@ -71,8 +69,6 @@ class DriverOptions(BaseOptions):
         node: The node's name, as the API server has it.
         pool: The pool of devices that are no node's own, of which a `PoolController` publishes the slices; None: the
             devices are those of the node, and their slices are published here.
-        publisher: Makes the object that writes a pool's slices, which belong to the node of this name; None:
-            `Publisher`.
         paths: The kubelet's directories; default: those of a normal kubelet. They must have the same paths for the
             kubelet.
         pod_uid: The UID of the pod that this runs in, so that it and its successor can overlap in a rolling update;
@@ -92,7 +88,6 @@ class DriverOptions(BaseOptions):
 
     node: str
     pool: str | None = None
-    publisher: Callable[[ClusterApi, Pool, str], SlicePublisher] | None = None
     paths: KubeletPaths = attrs.field(factory=KubeletPaths.under)
     pod_uid: str | None = None
     cdi: Path = CDI_DIRECTORY

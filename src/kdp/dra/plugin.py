@@ -43,7 +43,7 @@ from .claims.status import ClaimStatusWriter
 from .health import HealthStreams
 from .publishing.actions import PublisherStatus
 from .publishing.exclusivity import Exclusivity
-from .publishing.feed import Feed, SlicePublisher
+from .publishing.feed import Feed
 from .publishing.publisher import Publisher
 from .publishing.slices import Pool
 from .servicer import DraServicer, versions
@@ -215,16 +215,13 @@ class DraPlugin:
         pool = Pool.of_node(driver, options.node)
         self._offer = Offer(supervisor.discovery)
         self._unwritable: tuple[str, ...] = ()
-        publisher: SlicePublisher | None = None
-        if options.pool is not None:
-            pool = attrs.evolve(pool, name=options.pool)  # another process publishes it
-        elif options.publisher is not None:
-            publisher = options.publisher(options.api, pool, options.node)
-        else:
+        publisher: Publisher | None = None
+        if options.pool is None:
             publisher = Publisher(options.api, pool, owner=options.node)
+        else:
+            pool = attrs.evolve(pool, name=options.pool)  # another process publishes it
         self._publisher = publisher
-        node: str | None = pool.nodes.get("nodeName")
-        self._events = EventRecorder(options.api, driver, pool.name if node is None else node)
+        self._events = EventRecorder(options.api, driver, options.node)
         self._feed: Feed | None = None
         if publisher is not None:
             self._feed = Feed(
@@ -233,7 +230,7 @@ class DraPlugin:
                 publisher,
                 health_taint=options.health_taint,
                 standard=StandardAttributes(host),
-                exclusivity=None if node is None else Exclusivity(options.api, node, supervisor.backend),
+                exclusivity=Exclusivity(options.api, options.node, supervisor.backend),
                 discovery=self._offer.discovery,
                 history=options.history,
             )

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import anyio
 from tests.unit.dra.claims.claims_world import Claims, until
@@ -14,6 +15,7 @@ from tests.unit.dra.claims.claims_world import Claims, until
 import kdp
 from kdp.concurrency.observable import Observable
 from kdp.daemon.serving import serve
+from kdp.dra import plugin
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
 from kdp.dra.publishing.actions import PublisherStatus
@@ -149,17 +151,17 @@ async def running(folder: Path, backend: kdp.DeviceBackend, *, wait: bool = True
     """Run a backend as a driver below a folder, until it can be called."""
     paths, api, publisher = KubeletPaths.simulated(folder), Claims(), Publisher()
     paths.plugins_registry_dir.mkdir(exist_ok=True)
-    made = DraDriver(
-        [backend],
-        DriverOptions(
-            api=api,  # type: ignore[arg-type]
-            node="node0",
-            publisher=lambda *_: publisher,
-            paths=paths,
-            cdi=folder / "cdi",
-            **more,
-        ),
-    )
+    with mock.patch.object(plugin, "Publisher", return_value=publisher):
+        made = DraDriver(
+            [backend],
+            DriverOptions(
+                api=api,  # type: ignore[arg-type]
+                node="node0",
+                paths=paths,
+                cdi=folder / "cdi",
+                **more,
+            ),
+        )
     async with made:
         driver = Driver(paths, api, folder / "cdi", publisher, made)
         if wait:

@@ -366,7 +366,7 @@ async def test_wrong_drivers_are_refused() -> None:
         resource = None  # type: ignore[assignment]
 
     def make(*backends: kdp.DeviceBackend, **more: str) -> None:
-        DraDriver(backends, DriverOptions(api=None, node="n", publisher=None, **more))  # type: ignore[arg-type]
+        DraDriver(backends, DriverOptions(api=None, node="n", **more))  # type: ignore[arg-type]
 
     with pytest.raises(ConfigurationError, match="there is no backend"):
         make()

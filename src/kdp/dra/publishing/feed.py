@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 import anyio
 
@@ -26,34 +26,10 @@ if TYPE_CHECKING:
     from ...supervision.publisher import Discovery
     from ...supervision.supervisor import Supervisor
     from ..standard_attributes import StandardAttributes
-    from .actions import PublisherStatus
     from .exclusivity import Exclusivity
+    from .publisher import Publisher
 
 logger = logging.getLogger(__name__)
-
-
-class SlicePublisher(Protocol):
-    """Who writes a pool's devices to the API server; `kdp.dra.publishing.publisher.Publisher` does.
-
-    Attributes:
-        status: What the API server has.
-    """
-
-    status: Observable[PublisherStatus]
-
-    def publish(
-        self,
-        devices: Sequence[Device],
-        *,
-        counters: Mapping[str, Mapping[str, Amount]] | None = None,
-        standard: Mapping[str, Mapping[str, AttributeValue]] | None = None,
-    ) -> None:
-        """Say what the pool has from now on."""
-        ...
-
-    async def run(self) -> None:
-        """Publish until cancelled."""
-        ...
 
 
 @final
@@ -78,7 +54,7 @@ class Feed:
         self,
         driver: str,
         supervisor: Supervisor,
-        publisher: SlicePublisher,
+        publisher: Publisher,
         *,
         health_taint: TaintEffect | None,
         standard: StandardAttributes | None = None,
