@@ -4,7 +4,7 @@ Notices go in with the time. Each is of a *subject*, such as one device, and abo
 `EventAggregator.due` returns what is to be written now, as `Telling`; `EventAggregator.deadline` says when to ask next.
 Notices of several subjects with one reason become one Event, and an Event that is told again counts one more.
 
-Invariants, each with a mutant in the tests that breaks it:
+Invariants:
 
 1. A subject is told at most once in `PERIOD` seconds, however often it changes.
 2. About a target, at most `BURST` Events are written at once, and one more for each `PERIOD` that passes.
@@ -12,7 +12,6 @@ Invariants, each with a mutant in the tests that breaks it:
    rule 2 lets it. No older notice of the subject is told after it.
 4. No Event counts more than has happened: a notice is told at most once, and a repetition only in the Event that has
    the same words.
-5. At most `MOST_SUBJECTS` subjects are remembered; further ones are counted, and told together.
 """
 
 from __future__ import annotations
@@ -41,9 +40,6 @@ MOST_SINGLE: Final = 3
 
 MOST_NAMED: Final = 8
 """Names in the Event of many subjects."""
-
-MOST_SUBJECTS: Final = 1024
-"""Subjects that are remembered one by one: those of a node with many devices."""
 
 MOST_SERIES: Final = 256
 """Events whose repetitions are counted; one that is forgotten is written anew."""
@@ -107,7 +103,6 @@ class Telling:
         count: How often it was so, with the times that the Event has already.
         event: The name of the Event that has the same words; None: a new one is to be made.
         pending: What it tells.
-        further: What it tells of subjects that are not remembered one by one; None: nothing.
     """
 
     target: EventTarget
@@ -119,12 +114,11 @@ class Telling:
     count: int
     event: str | None
     pending: tuple[_Pending, ...] = attrs.field(repr=False)
-    further: _Pending | None = attrs.field(repr=False)
 
     @property
     def notices(self) -> int:
         """How many notices it stands for, with those that a newer one has replaced."""
-        return sum(each.notices for each in (*self.pending, *(() if self.further is None else (self.further,))))
+        return sum(each.notices for each in self.pending)
 
     @property
     def words(self) -> _Words:
@@ -170,33 +164,29 @@ class _Bucket:
 
 @final
 class EventAggregator:
-    """Decides what is told. The time is in seconds on any clock that only grows.
+    """Decides what is told. The time is in seconds on any clock that only grows."""
 
-    Args:
-        most_subjects: Subjects that are remembered one by one.
-    """
-
-    def __init__(self, *, most_subjects: int = MOST_SUBJECTS) -> None:
-        self._most_subjects = most_subjects
+    def __init__(self) -> None:
         self._pending: dict[_Key, _Pending] = {}
         self._told: dict[_Key, float] = {}
-        self._further: dict[_Kind, _Pending] = {}
         self._buckets: dict[EventTarget, _Bucket] = {}
         self._series: OrderedDict[_Words, _Series] = OrderedDict()
 
     def add(self, notice: Notice, now: float) -> None:
         """Take a notice."""
-        self._put(notice.key, _Pending(notice, now, now))
+        old = self._pending.get(notice.key)
+        if old is None:
+            self._pending[notice.key] = _Pending(notice, now, now)
+        else:
+            count = old.count + 1 if old.notice == notice else 1
+            self._pending[notice.key] = _Pending(notice, old.since, now, count, old.notices + 1)
 
     def returned(self, telling: Telling) -> None:
         """Take back what could not be written, unless there is something newer to tell of its subjects."""
         for pending in telling.pending:
-            if (newer := self._pending.get(pending.notice.key)) is not None:
+            newer = self._pending.setdefault(pending.notice.key, pending)
+            if newer is not pending:
                 newer.notices += pending.notices
-            if pending.notice.key not in self._pending:
-                self._put(pending.notice.key, pending)
-        if telling.further is not None:
-            self._put_further(telling.further)
 
     def written(self, telling: Telling, event: str) -> None:
         """Note under which name an Event was written."""
@@ -214,7 +204,6 @@ class EventAggregator:
     def deadline(self) -> float | None:
         """When `due` has something to tell; None: nothing waits."""
         times = [max(self._due_at(key, pending), self._token_at(key[0])) for key, pending in self._pending.items()]
-        times += [max(pending.since + GATHER, self._token_at(kind[0])) for kind, pending in self._further.items()]
         return min(times, default=None)
 
     def due(self, now: float) -> tuple[Telling, ...]:
@@ -224,40 +213,19 @@ class EventAggregator:
         for key, pending in self._pending.items():
             if self._due_at(key, pending) <= now:
                 kinds.setdefault(pending.notice.kind, []).append(key)
-        for kind, others in self._further.items():
-            if others.since + GATHER <= now:
-                kinds.setdefault(kind, [])
         told: list[Telling] = []
         for kind, keys in kinds.items():
             bucket = self._buckets.setdefault(kind[0], _Bucket(float(BURST), now))
             bucket.refill(now)
-            further = self._further.get(kind)
-            is_many = further is not None or len(keys) > MOST_SINGLE or len(keys) > bucket.tokens
+            is_many = len(keys) > MOST_SINGLE or len(keys) > bucket.tokens
             groups = [keys] if is_many else [[key] for key in keys]
             if bucket.tokens + _ROUNDING < len(groups):
                 continue
             bucket.tokens -= len(groups)
-            if further is not None:
-                del self._further[kind]
-            told += [self._telling(group, further, now) for group in groups]
+            told += [self._telling(group, now) for group in groups]
         return tuple(told)
 
     # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _put(self, key: _Key, new: _Pending) -> None:
-        old = self._pending.get(key)
-        if old is not None:
-            count = old.count + 1 if old.notice == new.notice else new.count
-            self._pending[key] = _Pending(new.notice, old.since, new.last, count, old.notices + new.notices)
-        elif key in self._told or len(self._pending) + len(self._told) < self._most_subjects:
-            self._pending[key] = new
-        else:
-            self._put_further(_Pending(new.notice, new.since, new.last, notices=new.notices))
-
-    def _put_further(self, new: _Pending) -> None:
-        further = self._further.setdefault(new.notice.kind, _Pending(new.notice, new.since, new.last, 0, 0))
-        further.count, further.last = further.count + new.count, new.last
-        further.notices += new.notices
 
     def _due_at(self, key: _Key, pending: _Pending) -> float:
         return max(pending.since + GATHER, self._told.get(key, float("-inf")) + PERIOD)
@@ -266,28 +234,24 @@ class EventAggregator:
         bucket = self._buckets.get(target)
         return float("-inf") if bucket is None else bucket.at + (1.0 - bucket.tokens) * PERIOD
 
-    def _telling(self, keys: Sequence[_Key], further: _Pending | None, now: float) -> Telling:
+    def _telling(self, keys: Sequence[_Key], now: float) -> Telling:
         taken = [self._pending.pop(key) for key in keys]
         self._told.update(dict.fromkeys(keys, now))
-        parts = taken if further is None else [*taken, further]
-        notice = parts[0].notice
-        message = notice.message
-        if len(taken) != 1 or further is not None:
-            number = len(taken) + (0 if further is None else further.count)
-            names = _names(each.notice.name for each in parts)
-            message = notice.together.replace("{number}", str(number)).replace("{names}", names)
-        count = 1 if len(parts) > 1 else parts[0].count
+        notice = taken[0].notice
+        message, count = notice.message, taken[0].count
+        if len(taken) > 1:
+            names = _names(each.notice.name for each in taken)
+            message, count = notice.together.replace("{number}", str(len(taken))).replace("{names}", names), 1
         telling = Telling(
             target=notice.target,
             reason=notice.reason,
             message=message,
             is_warning=notice.is_warning,
-            first=min(each.since for each in parts),
-            last=max(each.last for each in parts),
+            first=min(each.since for each in taken),
+            last=max(each.last for each in taken),
             count=count,
             event=None,
             pending=tuple(taken),
-            further=further,
         )
         known = self._series.get(telling.words)
         if known is None:

@@ -20,7 +20,6 @@ from ..mutants import holds, live
 
 NODE = EventTarget.of_node("node0")
 POD = EventTarget.of_pod("ns", "pod", "u1")
-FEW = 5
 
 Key = tuple[EventTarget, str]
 
@@ -39,11 +38,10 @@ class World(RuleBasedStateMachine):
 
     module: ClassVar[ModuleType] = real
 
-    @initialize(few=st.booleans())
-    def begin(self, few: bool) -> None:
-        self.few = few
+    @initialize()
+    def begin(self) -> None:
         self.now = 1000.0
-        self.aggregator: Any = self.module.EventAggregator(most_subjects=FEW if few else 1000)
+        self.aggregator: Any = self.module.EventAggregator()
         self.newest: dict[Key, Notice] = {}
         self.untold: dict[Key, Counter[str]] = {}
         self.last_told: dict[Key, float] = {}
@@ -89,8 +87,6 @@ class World(RuleBasedStateMachine):
                     self.untold[pending.notice.key][pending.notice.reason + pending.notice.message] -= pending.count
             else:
                 self.aggregator.returned(telling)
-        remembered = self.aggregator._pending.keys() | self.aggregator._told.keys()
-        holds(5, not self.few or len(remembered) <= FEW, f"{len(remembered)} subjects are remembered")
 
     @rule()
     def expire(self) -> None:
@@ -109,13 +105,12 @@ class World(RuleBasedStateMachine):
             key = pending.notice.key
             if key in self.last_told:
                 holds(1, self.now - self.last_told[key] >= PERIOD - 1e-6, f"{key} was told just now")
-            if not self.few:
-                holds(3, pending.notice == self.newest[key], f"{pending.notice} is old")
+            holds(3, pending.notice == self.newest[key], f"{pending.notice} is old")
             self.last_told[key] = self.now
         event, before = self.series.get(telling.words, (None, 0))
         holds(4, telling.event == event, f"{telling} should be {event}")
         more = telling.count - before
-        if len(telling.pending) == 1 and telling.further is None and not self.few:
+        if len(telling.pending) == 1:
             said = telling.pending[0].notice
             holds(4, 1 <= more <= self.untold[said.key][said.reason + said.message], f"{more} times of {said}")
         else:
@@ -130,13 +125,11 @@ class World(RuleBasedStateMachine):
         while (deadline := self.aggregator.deadline) is not None:
             holds(3, deadline <= ends, f"it is told at {deadline}, and the end is {ends}")
             self.now = max(self.now, deadline)
-            pending = len(self.aggregator._pending) + len(self.aggregator._further)
+            pending = len(self.aggregator._pending)
             self.write(works=True)
-            left = len(self.aggregator._pending) + len(self.aggregator._further)
-            holds(3, left < pending, "it is due and not told")
-        if not self.few:
-            for key, said in self.newest.items():
-                holds(3, self.last_written.get(key) == said, f"{said} is not told")
+            holds(3, len(self.aggregator._pending) < pending, "it is due and not told")
+        for key, said in self.newest.items():
+            holds(3, self.last_written.get(key) == said, f"{said} is not told")
         holds(4, self.told == self.said, f"Events stand for {self.told} of {self.said} notices")
 
 
