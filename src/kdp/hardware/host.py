@@ -83,13 +83,8 @@ class Host:
 
         from .snapshot.archive import remove_unpacked, unpack_temporarily
 
-        root = unpack_temporarily(file)
-        try:
-            host = cls(root)
-        except BaseException:
-            remove_unpacked(root)
-            raise
-        weakref.finalize(host, remove_unpacked, root)
+        host = cls(unpack_temporarily(file))
+        weakref.finalize(host, remove_unpacked, host.root)
         return host
 
     @property

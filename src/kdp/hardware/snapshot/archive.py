@@ -310,34 +310,19 @@ def _create(place: Path, data: bytes, mode: int) -> None:
         os.fchmod(descriptor, mode)
 
 
-_unpacked: set[Path] = set()
-"""Temporary directories of this process."""
-
-
 def unpack_temporarily(file: str | os.PathLike[str]) -> Path:
-    """Unpack a snapshot into a new temporary directory, for `remove_unpacked`; see `Host.of_snapshot`."""
+    """Unpack a snapshot into a new temporary directory, which is removed by the end of the process."""
     snapshot = read(file)
     root = Path(tempfile.mkdtemp(prefix="kdp-snapshot-"))
-    _unpacked.add(root)
-    try:
-        unpack(snapshot, root)
-    except BaseException:
-        remove_unpacked(root)
-        raise
+    # Also if a hook's daemon thread has begun to remove it, and ends with the process in the middle of it.
+    atexit.register(remove_unpacked, root)
+    unpack(snapshot, root)
     return root
 
 
 def remove_unpacked(root: Path) -> None:
     """Remove a directory that `unpack_temporarily` returned."""
     shutil.rmtree(root, ignore_errors=True)
-    _unpacked.discard(root)
-
-
-@atexit.register
-def _remove_all() -> None:
-    # The last user of a snapshot may be a hook's daemon thread, which ends with the process in the middle of it.
-    for root in tuple(_unpacked):
-        remove_unpacked(root)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
