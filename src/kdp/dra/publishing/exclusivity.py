@@ -58,43 +58,33 @@ class Exclusivity:
         self._exclusive: set[str] = set()
 
     async def wait(self, devices: Sequence[Device], *, report: Callable[[str], object]) -> bool:
-        """Wait until no device plugin offers these devices; returns whether anything was to be asked."""
+        """Wait until no device plugin offers these devices; returns whether anything was to be asked.
+
+        Args:
+            devices: The devices.
+            report: Called with a sentence after each look that does not end the wait; must not block.
+        """
         named = {device.resource for device in devices if device.resource is not None}
         names = (self._names | named) - self._exclusive
-        await until_exclusive(self._api, self._node, names, report=report)
-        self._exclusive |= names
-        return bool(names)
-
-
-async def until_exclusive(
-    api: ClusterApi, node: str, resources: Iterable[str], *, report: Callable[[str], object]
-) -> None:
-    """Wait until a node offers none of the resources by a device plugin.
-
-    Args:
-        api: The API server.
-        node: The node's name.
-        resources: Names of extended resources; none: nothing is asked.
-        report: Called with a sentence after each look that does not end the wait; must not block.
-    """
-    names = frozenset(resources)
-    while names:
-        pause = LOOK_PAUSE
-        try:
-            found = offered(await api.node(node), names)
-        except ApiError as error:
-            report(f"whether a device plugin still offers {', '.join(sorted(names))} is not known: {error}")
-            pause = max(pause, error.retry_after or 0.0)
-        else:
-            if not found:
-                return
-            what = " and ".join(f"{amount} of {name}" for name, amount in found.items())
-            report(
-                f"node {node} still offers {what} by a device plugin, and a node must offer devices in one way only; "
-                "drain the node of pods that use them, and end the plugin, for example by deleting its DaemonSet; "
-                "the slices are published as soon as the node shows 0"
-            )
-        await anyio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311 - not all nodes at once
+        while names:
+            pause = LOOK_PAUSE
+            try:
+                found = offered(await self._api.node(self._node), names)
+            except ApiError as error:
+                report(f"whether a device plugin still offers {', '.join(sorted(names))} is not known: {error}")
+                pause = max(pause, error.retry_after or 0.0)
+            else:
+                if not found:
+                    self._exclusive |= names
+                    return True
+                what = " and ".join(f"{amount} of {name}" for name, amount in found.items())
+                report(
+                    f"node {self._node} still offers {what} by a device plugin, and a node must offer devices in one "
+                    "way only; drain the node of pods that use them, and end the plugin, for example by deleting its "
+                    "DaemonSet; the slices are published as soon as the node shows 0"
+                )
+            await anyio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311 - not all nodes at once
+        return False
 
 
 def _is_some(amount: object) -> bool:

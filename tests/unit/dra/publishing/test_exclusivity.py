@@ -3,11 +3,12 @@ from __future__ import annotations
 import anyio
 import pytest
 
+import kdp
 from kdp.cluster.api import ApiError
 from kdp.dra.publishing import exclusivity
-from kdp.dra.publishing.exclusivity import offered, until_exclusive
+from kdp.dra.publishing.exclusivity import Exclusivity, offered
 
-from ..claims.claims_world import Claims, until
+from ..claims.claims_world import Claims, Widgets, until
 
 NAME = "example.com/widget"
 
@@ -28,11 +29,12 @@ def test_what_a_node_offers(node: dict[str, object], amount: str | None) -> None
 async def test_a_node_that_offers_is_looked_at_until_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.01)
     api, told = Claims(), list[str]()
+    exclusive = Exclusivity(api, "node0", Widgets())  # type: ignore[arg-type]
     api.failure = ApiError("get nodes: 403 Forbidden", status=403)
     async with anyio.create_task_group() as tasks:
 
         async def wait() -> None:
-            await until_exclusive(api, "node0", [NAME, "example.com/b"], report=told.append)  # type: ignore[arg-type]
+            assert await exclusive.wait([kdp.Device(id="b", resource="example.com/b")], report=told.append)
             told.append("vacant")
 
         tasks.start_soon(wait)
@@ -54,9 +56,6 @@ async def test_a_node_that_offers_is_looked_at_until_it_does_not(monkeypatch: py
         assert "vacant" not in told
         api.allocatable = {NAME: "0"}
         await until(lambda: told[-1] == "vacant")
-
-
-async def test_without_a_name_nobody_is_asked() -> None:
-    api = Claims()
-    await until_exclusive(api, "node0", [], report=print)  # type: ignore[arg-type]
-    assert api.nodes_asked == 0
+    asked = api.nodes_asked
+    assert not await exclusive.wait([], report=print)
+    assert api.nodes_asked == asked
