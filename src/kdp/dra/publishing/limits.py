@@ -24,7 +24,6 @@ class Limits:
 
     Attributes:
         version: Major and minor.
-        devices: Devices in a slice.
         combined: Whether counter sets lie in the slice of the devices that consume them; False: in slices of their own.
         counters_per_slice: Counters of all sets of a slice (combined only).
         consumed_per_slice: Counters that a slice's devices consume (combined only).
@@ -32,7 +31,6 @@ class Limits:
     """
 
     version: tuple[int, int]
-    devices: int = 128
     combined: bool = False
     counters_per_slice: int = 32
     consumed_per_slice: int = 1024

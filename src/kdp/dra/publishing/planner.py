@@ -108,16 +108,12 @@ class Planner:
     Args:
         pool: The pool.
         owner: The node that owns the slices; None: nobody does.
-        plain: See `kdp.dra.publishing.slices.pool_slices`.
         rng: Where jitter comes from; tests give a seeded one.
     """
 
-    def __init__(
-        self, pool: Pool, *, owner: str | None = None, plain: bool = False, rng: random.Random | None = None
-    ) -> None:
+    def __init__(self, pool: Pool, *, owner: str | None = None, rng: random.Random | None = None) -> None:
         self._pool = pool
         self._owner = owner
-        self._plain = plain
         # what is wanted
         self._input: _Input | None = None
         self._is_rendered = True
@@ -265,7 +261,6 @@ class Planner:
                 limits=self._limits,
                 counters={} if PARTITIONS in gates_off else self._input.counters,
                 standard=self._input.standard,
-                plain=self._plain,
                 memory=self._memory,
             )
         except InvalidValueError as error:

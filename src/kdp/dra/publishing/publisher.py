@@ -50,17 +50,15 @@ class Publisher:
         pool: The pool.
         owner: The name of the node that owns the slices, so that they vanish with it; None: nobody does, as with
             devices that are not a node's, and `remove` must take them away.
-        plain: Whether no device will ever have a taint, a list, or counters; see
-            `kdp.dra.publishing.slices.pool_slices`.
 
     Attributes:
         status: The newest `PublisherStatus`.
     """
 
-    def __init__(self, api: ClusterApi, pool: Pool, *, owner: str | None = None, plain: bool = False) -> None:
+    def __init__(self, api: ClusterApi, pool: Pool, *, owner: str | None = None) -> None:
         self._api = api
         self._pool = pool
-        self._core = Planner(pool, owner=owner, plain=plain)
+        self._core = Planner(pool, owner=owner)
         self._wake = asyncio.Event()
         self.status = Observable(attrs.evolve(self._core.status, behind_since=time.monotonic()))
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 API_VERSION = "resource.k8s.io/v1"
 
-DEVICES_WITH_MORE = 64
-"""Devices of a slice where one may have a taint, a list or counters; 1.34 takes 128, but it may be upgraded any day."""
+DEVICES_PER_SLICE = 64
+"""Devices of a slice. A server takes 128 only if none has a taint, a list, or counters, and any may get one."""
 
 _FIRST_OF_COUNTERS = 0x80000
 """The position of the first slice of counters: behind those of all devices."""
@@ -191,7 +191,6 @@ def pool_slices(
     limits: Limits,
     counters: Mapping[str, Mapping[str, Amount]] | None = None,
     standard: Mapping[str, Mapping[str, AttributeValue]] | None = None,
-    plain: bool = False,
     memory: Memory | None = None,
 ) -> tuple[PoolSlice, ...]:
     """Return the slices of a pool, at least one.
@@ -202,8 +201,6 @@ def pool_slices(
         limits: Those of the server.
         counters: What there is, by counter set and counter.
         standard: The standard attributes of the devices, by their ids.
-        plain: Whether no device will ever have a taint, a list, or counters: only then does a slice hold 128 devices.
-            Otherwise it is 64 from the start, because the first taint would make a larger slice invalid.
         memory: What is remembered from call to call; None: nothing.
 
     Raises:
@@ -214,13 +211,11 @@ def pool_slices(
     ids = _ids(entries[device.id] for device in devices)
     _check_counters(devices, counters or {})
     sets = {name: render_counters(name, (counters or {})[name]) for name in sorted(counters or {})}
-    is_plain = plain and not any(device.taints or device.consumes for device in devices)
-    devices_per_slice = limits.devices if is_plain else DEVICES_WITH_MORE
     if limits.combined:
-        room = (devices_per_slice, limits.counters_per_slice, limits.consumed_per_slice)
+        room = (DEVICES_PER_SLICE, limits.counters_per_slice, limits.consumed_per_slice)
         groups = _filled(_families(devices, sets), room)
     else:
-        groups = _divided([*ids], devices_per_slice)
+        groups = _divided([*ids], DEVICES_PER_SLICE)
     by_name = {entry.name: entry.rendered for entry in entries.values()}
     head: _Object = {"driver": pool.driver, "pool": {"name": pool.name}, **pool.nodes}
     found: list[PoolSlice] = []
