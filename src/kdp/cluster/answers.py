@@ -6,10 +6,8 @@ I/O.
 
 from __future__ import annotations
 
-import email.utils
 import json
 import math
-import time
 from typing import Any, Final, cast, final
 
 import attrs
@@ -149,18 +147,12 @@ def refused(code: int, phrase: str, content: bytes, what: str, *, retry_after: s
 
 
 def _seconds(value: Any) -> float | None:
-    """Return what ``Retry-After`` says: seconds, or a date; None: nothing that can be understood."""
-    if value is None:
-        return None
+    """Return the seconds that ``Retry-After`` says; None: it says none. A date is not understood, as in client-go."""
     try:
         seconds = float(value)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
     except (TypeError, ValueError, OverflowError):
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(str(value)).timestamp() - time.time())
-    except (ValueError, OverflowError, TypeError, OSError):
         return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def cut(message: str) -> str:

@@ -16,6 +16,7 @@ read anew, because the kubelet replaces the token of a pod about hourly.
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import socket
@@ -59,14 +60,8 @@ LIST_DEADLINE: Final = 30.0
 SILENCE: Final = 90.0
 """Seconds of silence after which a watch counts as lost; the server sends a bookmark each minute."""
 
-MOST_BYTES: Final = 4 << 20
-"""Of one object. The server takes 3 MiB at most, and etcd stores 1.5 MiB."""
-
 MOST_OF_TEXT: Final = 256 << 10
-"""Bytes of a text: of the end of a log, or of a pod's answer."""
-
-MOST_OF_LIST: Final = 128 << 20
-"""Bytes of a list: of the slices of a driver on thousands of nodes."""
+"""Bytes of a text, which a pod wrote and the API server hands on: of the end of a log, or of a pod's answer."""
 
 _CONNECTING = 0.8
 """Share of a deadline for connecting: httpx2 closes a connection whose handshake is late, not a cancelled one."""
@@ -183,7 +178,7 @@ class KubeApi:
         """Return all objects of a resource of ``resource.k8s.io/v1``, of all namespaces."""
         what = f"list {resource}"
         path = f"/apis/resource.k8s.io/v1/{resource}"
-        found = await self._request("GET", path, what, deadline=LIST_DEADLINE, most=MOST_OF_LIST)
+        found = await self._request("GET", path, what, deadline=LIST_DEADLINE)
         items: list[Any] = field_of({"items": found.get("items") or []}, "items", list, what)
         return tuple(cast("_Object", each) for each in items if isinstance(each, dict))
 
@@ -191,7 +186,7 @@ class KubeApi:
         """Return a driver's slices."""
         selected = _selected(driver, node)
         what = "list resourceslices"
-        found = await self._request("GET", _SLICES, what, params=selected, deadline=LIST_DEADLINE, most=MOST_OF_LIST)
+        found = await self._request("GET", _SLICES, what, params=selected, deadline=LIST_DEADLINE)
         metadata = field_of(found, "metadata", dict, what)
         items = field_of({"items": found.get("items") or []}, "items", list, what)
         return Slices(tuple(items), field_of(metadata, "resourceVersion", str, what))
@@ -276,12 +271,10 @@ class KubeApi:
             raise self._unreached(error, _WATCH, self._deadline) from error
         try:
             if response.is_error:
-                raise _refusal(response, await _content(response, MOST_BYTES, _WATCH), _WATCH)
+                raise _refusal(response, await response.aread(), _WATCH)
             rest = b""
             async for chunk in response.aiter_bytes():
                 *lines, rest = (rest + chunk).split(b"\n")
-                if len(rest) > MOST_BYTES:
-                    raise OddAnswerError(_WATCH, f"a line has more than {MOST_BYTES >> 20} MiB")
                 for line in lines:
                     if line.strip():
                         yield event_of(line, _WATCH)
@@ -300,7 +293,7 @@ class KubeApi:
         given = {"fieldSelector": selector, "labelSelector": labels}
         params = {"limit": str(PAGE), **{name: text for name, text in given.items() if text}}
         while True:
-            found = await self._request("GET", path, what, params=params, deadline=LIST_DEADLINE, most=MOST_OF_LIST)
+            found = await self._request("GET", path, what, params=params, deadline=LIST_DEADLINE)
             yield field_of({"items": found.get("items") or []}, "items", list, what)
             metadata = field_of(found, "metadata", dict, what)
             if not metadata.get("continue"):
@@ -357,20 +350,19 @@ class KubeApi:
         body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         media: str = "application/json",
         deadline: float | None = None,
-        most: int = MOST_BYTES,
         kind: str | None = None,
     ) -> _Object:
         """Send a request; ``what`` names it in errors by its verb, its resource, and the object if there is one.
 
         The answer must be of the ``kind``, if one is given.
         """
-        response, answer = await self._exchange(method, path, what, params, body, media, deadline, most)
+        response, answer = await self._exchange(method, path, what, params, body, media, deadline, math.inf)
         if response.is_error:
             raise _refusal(response, answer, what)
         return object_of(answer, what, kind)
 
     async def _exchange(
-        self, method: str, path: str, what: str, params: Any, body: Any, media: str, deadline: float | None, most: int
+        self, method: str, path: str, what: str, params: Any, body: Any, media: str, deadline: float | None, most: float
     ) -> tuple[httpx2.Response, bytes]:
         self._files.look()
         seconds = deadline or self._deadline
@@ -459,13 +451,13 @@ def _refusal(response: httpx2.Response, content: bytes, what: str) -> ApiError:
     return refused(response.status_code, response.reason_phrase, content, what, retry_after=wait)
 
 
-async def _content(response: httpx2.Response, most: int, what: str) -> bytes:
+async def _content(response: httpx2.Response, most: float, what: str) -> bytes:
     """Return an answer's content, if it has no more than so many bytes."""
     found = bytearray()
     async for chunk in response.aiter_bytes():
         found += chunk
         if len(found) > most:
-            raise OddAnswerError(what, f"it has more than {most >> 20} MiB")
+            raise OddAnswerError(what, f"it has more than {MOST_OF_TEXT >> 10} KiB")
     return bytes(found)
 
 
