@@ -9,9 +9,9 @@ clock, so times of several processes can be compared. ``listening`` is printed w
 `kdp.testing.events`. Its parent must read stdout: a full pipe stops it.
 
 stdin takes one JSON object a line, ``{"op": NAME, "id": ANYTHING, ...}``, each answered in its order by
-``{"event": "reply", "id": ..., "ok": true|false, ...}``; each operation is a method of `Commands`, or
-one of some of `SimulatedKubelet`. At the end of stdin (a pipe or a terminal) the process ends; SIGTERM and SIGINT end
-it too, with exit code 0, and as a real kubelet's does, its kubelet.sock stays behind.
+``{"event": "reply", "id": ..., "ok": true|false, ...}``. Each operation is a method of `Commands`, or one of five of
+`SimulatedKubelet`. At the end of stdin (a pipe or a terminal) the process ends; SIGTERM and SIGINT end it too, with
+exit code 0, and as a real kubelet's does, its kubelet.sock stays behind.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ async def _obey(kubelet: SimulatedKubelet, line: str) -> None:
         method = None if operation.startswith("_") else getattr(owner, operation, None)
         if method is None:
             raise ScenarioError(f"there is no operation {operation!r}")
-        answer = {"ok": True, **(await _done(method(**document)) or {})}
+        found: dict[str, Any] = await _done(method(**document)) or {}
+        answer = {"ok": True, **found}
     except (
         ScenarioError,
         AdmissionError,
