@@ -6,6 +6,8 @@ when to look. A caller that begins to follow them looks again, because inotify d
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 from typing import TYPE_CHECKING, Self
 
@@ -43,28 +45,25 @@ class DeviceNodes:
         faults: dict[str, str] = {}
         if self._host is None:
             return faults
-        known: dict[str, str | None] = {}
+        node_fault = functools.cache(self._host.node_fault)
+        mount_fault = functools.cache(self._host.mount_fault)
+
+        def fault_of(edits: ContainerEdits) -> str | None:
+            """Return what is wrong with the first of them of which something is."""
+            looks = itertools.chain(
+                (node_fault(node.host_path) for node in edits.device_nodes),
+                (mount_fault(mount.host_path) for mount in edits.mounts),
+            )
+            return next((fault for fault in looks if fault is not None), None)
+
         of_edits: dict[int, str | None] = {}
         for device in (device for device in devices if device.exists):
             key = id(device.edits)  # those of replicas are one object, and a thousand of them are looked at in no time
             if key not in of_edits:
-                of_edits[key] = self._fault(self._host, device.edits, known)
+                of_edits[key] = fault_of(device.edits)
             if (fault := of_edits[key]) is not None:
                 faults[device.id] = fault
         return faults
-
-    @staticmethod
-    def _fault(host: Host, edits: ContainerEdits, known: dict[str, str | None]) -> str | None:
-        """Return what is wrong with the first of them of which something is."""
-        for node in edits.device_nodes:
-            if node.host_path not in known:
-                known[node.host_path] = host.node_fault(node.host_path)
-            if (fault := known[node.host_path]) is not None:
-                return fault
-        for mount in edits.mounts:
-            if (fault := host.mount_fault(mount.host_path)) is not None:
-                return fault
-        return None
 
     def follow(self, devices: Iterable[Device]) -> bool:
         """Watch the directories of all that was ever seen: what vanished may come back.
@@ -75,10 +74,10 @@ class DeviceNodes:
         if self._host is None:
             return False
         before = self._count
-        for edits in {id(device.edits): device.edits for device in devices}.values():  # of replicas one object
-            nodes, mounts = edits.device_nodes, edits.mounts
-            for path in (*(node.host_path for node in nodes), *(mount.host_path for mount in mounts)):
-                self._nodes.setdefault(os.path.dirname(path), set()).add(path)
+        edits = {id(device.edits): device.edits for device in devices}.values()  # of replicas one object
+        paths = {node.host_path for each in edits for node in each.device_nodes}
+        for path in paths | {mount.host_path for each in edits for mount in each.mounts}:
+            self._nodes.setdefault(os.path.dirname(path), set()).add(path)
         for directory in self._nodes:
             self._watch_nearest(self._inside(directory))
         return self._count > before
