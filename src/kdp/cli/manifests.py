@@ -229,6 +229,11 @@ def _deployment(
     config_label: str | None,
 ) -> Deployment:
     in_container = kind != "systemd"
+    if config_label is not None and not in_container:
+        raise ConfigurationError(
+            "--format systemd: --config-label reads the node's labels by its pod's account; expected yaml, kustomize, "
+            "or helm"
+        )
     (target,) = invocation.targets
     config, flags = invocation.config, invocation.flags
     plan = invocation.plan()
@@ -252,11 +257,10 @@ def _deployment(
     parameters = _parameters(invocation, files if in_container else None)
     restarts_with: str | None = None
     if config is not None and config_label is not None:
-        place = CONFIG_DIR if in_container else str(config.parent.absolute())
         for each in sorted(config.parent.iterdir()):
-            if in_container and os.path.isfile(each) and not each.name.startswith("."):
+            if os.path.isfile(each) and not each.name.startswith("."):
                 _carried(each, files)
-        options = {"--config": place, "--config-label": config_label, **options}
+        options = {"--config": CONFIG_DIR, "--config-label": config_label, **options}
     elif config is not None and kind != "helm":  # where it becomes values
         path = _carried(config, files) if in_container else str(config.absolute())
         options = {"--config": path, **options}

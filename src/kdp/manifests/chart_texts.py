@@ -184,6 +184,7 @@ readinessProbe:
   periodSeconds: 10
 {{- else }}
 {{- $host := regexReplaceAll ":[0-9]+$" (include "kdp.http" .) "" | trimAll "[]" }}
+{{- if has $host (list "0.0.0.0" "::") }}{{- $host = "" }}{{- end }}
 startupProbe:
   httpGet:
     path: /livez

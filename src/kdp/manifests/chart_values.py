@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import attrs
 
 from ..daemon.setting import Mode
-from .placement import Toleration
+from .kubernetes import tolerations_of
 from .schema import Schema, offered, setting_schema
 
 if TYPE_CHECKING:
@@ -84,16 +84,13 @@ def _defaults(deployment: Deployment, placement: Placement, facts: ChartFacts) -
     """Return the values by name, as the manifests of the other formats have them."""
     is_controller = deployment.is_controller
     priority = "system-cluster-critical" if is_controller else "system-node-critical"
-    tolerations: tuple[Toleration, ...] = () if is_controller else (Toleration(),)
-    if placement.tolerations is not None:
-        tolerations = placement.tolerations
     values: Document = {
         "image": {**split_image(placement.image), "pullPolicy": ""},
         "pullSecrets": list(placement.pull_secrets),
         "fullnameOverride": "",
         "nodeSelector": placement.node_selector,
         "affinity": placement.affinity or {},
-        "tolerations": [each.document() for each in tolerations],
+        "tolerations": [each.document() for each in tolerations_of(deployment, placement)],
         "priorityClassName": priority if placement.priority_class is None else placement.priority_class,
         "runtimeClassName": placement.runtime_class or "",
         "selinuxType": placement.selinux_type or "",

@@ -185,7 +185,7 @@ def deployment_of(
         raise InvalidValueError(
             f"--http {http}: the kubelet's probes need a port that is known; leave it out, or choose --probes exec"
         )
-    if http is not None and _is_loopback(http) and in_container and probing == "http" and not needs.host_network:
+    if http is not None and is_loopback(http) and in_container and probing == "http" and not needs.host_network:
         raise InvalidValueError(
             f"--http {http}: in a pod with a network of its own the kubelet's probes do not reach it, and the kubelet "
             f"would restart the pod for ever; give :{http.port}, or choose --probes exec"
@@ -231,7 +231,8 @@ def default_http(name: str, *, in_the_nodes: bool, measures: bool) -> Address:
     return Address("" if measures else "127.0.0.1", own_port(name))
 
 
-def _is_loopback(http: Address) -> bool:
+def is_loopback(http: Address) -> bool:
+    """Return whether only this machine can connect to an address."""
     try:
         return ipaddress.ip_address(http.host).is_loopback
     except ValueError:

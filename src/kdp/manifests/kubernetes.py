@@ -35,10 +35,10 @@ from .account import plugin_objects
 from .cluster import cluster_objects
 from .deployment import CONFIG_DIR, Deployment
 from .openshift import openshift_objects
-from .placement import ALL_TAINTS, check_label
+from .placement import ALL_TAINTS, Toleration, check_label
 
 if TYPE_CHECKING:
-    from .placement import Placement, Toleration
+    from .placement import Placement
 
 Document = dict[str, Any]
 
@@ -174,13 +174,10 @@ def _pod(deployment: Deployment, placement: Placement) -> Document:
         volumes.append({"name": "config", "configMap": {"name": deployment.name}})
     # Before the pods that want its devices.
     priority = "system-cluster-critical" if deployment.is_controller else "system-node-critical"
-    tolerations: tuple[Toleration, ...] = () if deployment.is_controller else ALL_TAINTS
-    if placement.tolerations is not None:
-        tolerations = placement.tolerations
     has_account = deployment.has_account or placement.openshift
     return _without_nothing(
         priorityClassName=priority if placement.priority_class is None else placement.priority_class or None,
-        tolerations=[each.document() for each in tolerations],
+        tolerations=[each.document() for each in tolerations_of(deployment, placement)],
         imagePullSecrets=[{"name": each} for each in placement.pull_secrets],
         automountServiceAccountToken=deployment.has_account,
         enableServiceLinks=False,
@@ -224,6 +221,16 @@ def _container(deployment: Deployment, placement: Placement) -> Document:
     }
 
 
+def tolerations_of(deployment: Deployment, placement: Placement) -> tuple[Toleration, ...]:
+    """Return the taints that keep the pods off no node; the startup taint is one, which only they remove."""
+    if placement.tolerations is None:
+        return () if deployment.is_controller else ALL_TAINTS
+    taint = None if deployment.account is None else deployment.account.startup_taint
+    if taint is None or {Toleration(), Toleration(taint)} & {*placement.tolerations}:
+        return placement.tolerations
+    return (*placement.tolerations, Toleration(taint))
+
+
 def security_level(deployment: Deployment) -> tuple[str, str]:
     """Return the level of the Pod Security Standards that a namespace must allow, and why it is no stricter one."""
     needs = deployment.needs
@@ -259,7 +266,8 @@ def _probes(deployment: Deployment) -> Document:
         }
     if http is None:
         return {}
-    port = _without_nothing(port=_PORT_NAME, host=http.host or None)
+    # Where it listens at all addresses, the kubelet asks at the pod's, as it does without a host.
+    port = _without_nothing(port=_PORT_NAME, host=None if http.host in ("", "0.0.0.0", "::") else http.host)  # noqa: S104
     timing = {"periodSeconds": 10, "timeoutSeconds": 5}
     alive: Document = {"httpGet": {"path": "/livez", **port}, **timing}
     return ports | {

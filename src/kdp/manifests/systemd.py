@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidValueError
-from .deployment import on_one_line
+from .deployment import is_loopback, on_one_line
 from .placement import check_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from .deployment import Deployment
+
+_LOCAL_ONLY: Final = ("IPAddressDeny=any", "IPAddressAllow=localhost")
 
 _HARDENING: Final = (
     "NoNewPrivileges=yes",
@@ -34,8 +36,7 @@ _HARDENING: Final = (
     "RestrictRealtime=yes",
     "RestrictSUIDSGID=yes",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
-    "IPAddressDeny=any",
-    "IPAddressAllow=localhost",
+    *_LOCAL_ONLY,
     "SystemCallArchitectures=native",
     "SystemCallFilter=@system-service",
     "SystemCallFilter=~@privileged @resources",
@@ -148,6 +149,8 @@ def _too_much(deployment: Deployment, places: Iterable[str]) -> Iterator[str]:
         yield "ProtectProc=invisible"
     if _is_any_below(places, _TEMPORARY):
         yield "PrivateTmp=yes"
+    if deployment.http is not None and not is_loopback(deployment.http):
+        yield from _LOCAL_ONLY
 
 
 def _is_any_below(places: Iterable[str], folders: Iterable[str]) -> bool:

@@ -420,6 +420,16 @@ def test_what_makes_no_sense_with_the_mode_is_refused(target: str, arguments: tu
     assert sentence in result.stderr
 
 
+def test_a_unit_whose_configuration_a_label_names_never_started(target: str, tmp_path: Path) -> None:
+    """Nothing gave it the node's name, and it has no account to read labels with."""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/default.yaml").write_text("set: {count: 1}\n")
+    given = (f"--config={tmp_path}/configs", "--config-label=example.com/kdp", "--format=systemd")
+    result = invoke(f"{target}:Widgets", *given)
+    assert result.exit_code == 2
+    assert "--format systemd: --config-label reads the node's labels by its pod's account" in result.stderr
+
+
 @pytest.mark.parametrize("kind", ["kustomize", "helm"])
 def test_a_directory_of_other_files_was_written_into_silently(target: str, tmp_path: Path, kind: str) -> None:
     base = tmp_path / "base"
@@ -551,6 +561,31 @@ def test_probes_at_loopback_restarted_the_pod_for_ever(target: str, host: str) -
     assert "the kubelet would restart the pod for ever; give :8080, or choose --probes exec" in done.stderr
     made(f"{target}:Late", "--http", f"{host}:8080")
     made(f"{target}:Widgets", "--http", f"{host}:8080", "--probes", "exec")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", ""])  # noqa: S104
+def test_an_address_that_listens_everywhere_had_the_kubelet_ask_its_own_machine(target: str, host: str) -> None:
+    """The startup probe never succeeded, and the pod was restarted for ever."""
+    probes = container(made(f"{target}:Widgets", "--http", f"{host}:8080"))
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert "host" not in probes[name]["httpGet"]
+
+
+def test_a_startup_taint_kept_the_pods_away_that_remove_it(target: str) -> None:
+    """Its node stayed closed, and nobody said so."""
+    taint = "--startup-taint=example.com/starting"
+
+    def tolerations(*more: str) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = made(f"{target}:Widgets", taint, *more)[-1]["spec"]["template"]["spec"][
+            "tolerations"
+        ]
+        return found
+
+    starting = {"key": "example.com/starting", "operator": "Exists"}
+    assert tolerations("--toleration=example.com/gpu")[1:] == [starting]
+    assert tolerations("--toleration=none") == [starting]
+    assert tolerations("--toleration=example.com/starting") == [starting]
+    assert tolerations() == [{"operator": "Exists"}]
 
 
 def test_a_resource_that_is_too_long_for_an_attribute_is_selected_without_its_domain(two: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
+from kdp.daemon.parsers import Address
 from kdp.errors import InvalidValueError
 from kdp.manifests.deployment import Deployment, Folder
 from kdp.manifests.systemd import unit
@@ -151,3 +152,10 @@ def test_systemd_calls_it_hardened(analyze: str, tmp_path: Path) -> None:
     if "unrecognized option" in done.stderr:
         pytest.skip("this systemd-analyze is older than 250 and judges running services only")
     assert done.returncode == 0, [each for each in json.loads(done.stdout) if float(each.get("exposure") or 0) > 0.1]
+
+
+def test_a_port_for_others_was_closed_to_them() -> None:
+    """The log said that it listens at all addresses, and systemd dropped what came from outside."""
+    assert "IPAddressDeny" not in settings(text(http=Address("", 9400)))
+    for http in (None, Address("127.0.0.1", 9400), Address("localhost", 9400)):
+        assert settings(text(http=http))["IPAddressDeny"] == ["any"]
