@@ -97,10 +97,14 @@ class Evictor:
         found: Description | str
         try:
             node = await api.node(self._node)
-            found = described(await api.pod(pod.namespace, pod.name), node, self._node)
         except ApiError as error:
-            is_gone = error.status == 404 and not isinstance(error, OddAnswerError)
-            found = Description(uid="", is_node_ready=True) if is_gone else sentence(error)
+            found = sentence(error)
+        else:
+            try:
+                found = described(await api.pod(pod.namespace, pod.name), node, self._node)
+            except ApiError as error:
+                is_gone = error.status == 404 and not isinstance(error, OddAnswerError)
+                found = Description(uid="", is_node_ready=True) if is_gone else sentence(error)
         self._planner.described(pod, found, asked_at=asked_at, now=time.monotonic())
 
     async def _evict(self, api: NodeApi, pod: PodName, uid: str, why: str) -> None:

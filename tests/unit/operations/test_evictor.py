@@ -105,3 +105,20 @@ def test_hostile_words_reach_the_log_escaped(caplog: pytest.LogCaptureFixture) -
     evictor._say(Say(POD, "u", "NotEvicted", "it ends already", is_warning=False))
     assert caplog.records[0].getMessage() == r"pod ns/p: no\x1b[2J\nINFO all is well"
     assert [say.reason for say in told] == ["EvictionBlocked"]
+
+
+async def test_a_node_that_the_api_server_does_not_know_was_a_pod_that_is_gone() -> None:
+    """As with a misspelt --node-name: no pod was evicted, and nothing was said."""
+    told: list[Say] = []
+    evictor = Evictor("nod0", EvictionPolicy(after=1.0, limit=1), told.append)
+    planner, now, name = evictor._planner, time.monotonic(), PodName("ns", "p0")
+    planner.observe(facts(), now - 10)
+    planner.step(now)
+
+    class Lost:
+        async def node(self, name: str) -> Any:
+            raise ApiError(f'nodes "{name}" not found', status=404)
+
+    await evictor._describe(cast("Any", Lost()), name)
+    steps = planner.step(time.monotonic())
+    assert any(isinstance(each, Say) and 'nodes "nod0" not found' in each.text for each in steps), steps
