@@ -127,15 +127,15 @@ def server_of(name: str, node: str, state_dir: str | None) -> str | None:
     A resource without devices has the number 0, so the node's status alone does not tell a living plugin from one that
     has vanished.
     """
-    from ..daemon.found_sockets import sockets_in
+    from ..daemon.found_sockets import found_sockets
     from ..daemon.setting import GivenValue
     from ..daemon.sources import from_environment, resolve
     from . import asking
 
-    given = {key: each for key, each in from_environment(os.environ).items() if key == "state_dir"}
+    given = {key: each for key, each in from_environment(os.environ).items() if key in ("state_dir", "kubelet_root")}
     flag = {} if state_dir is None else {"state_dir": GivenValue(SETTINGS["state_dir"].flag, state_dir)}
-    directory = resolve([flag, given]).state_dir
-    for path in sockets_in(directory) if directory is not None else ():
+    settings = resolve([flag, given])
+    for path in [] if settings.state_dir is None else found_sockets(settings.state_dir, settings.kubelet_root):
         code, text = asking.ask(str(path), "/status.json")
         if code != 0:
             continue

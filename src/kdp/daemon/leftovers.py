@@ -196,15 +196,17 @@ def _driver_sockets(registry: Path, data: Path, driver: str) -> Iterator[Leftove
 
 def _cdi(directory: Path, owner: FileOwner | None) -> Iterator[Leftover]:
     """Tell the CDI files; the directory belongs to all."""
-    kinds = None if owner is None else [cdi_kind(name) for name in owner.resources]
-    if kinds is not None and owner is not None and owner.driver is not None:
-        from ..dra.claims.cdi_specs import kind_of
+    meant = [r".*"]
+    if owner is not None:
+        meant = [re.escape(cdi_kind(name).replace("/", "_")) for name in owner.resources]
+        if owner.driver is not None:
+            from ..dra.claims.cdi_specs import kind_of
 
-        kinds.append(kind_of(owner.driver))
+            meant.append(rf"{re.escape(kind_of(owner.driver).replace('/', '_'))}(_.*)?")  # one file for each claim
     for path, mode in _entries(directory):
         if _CDI.fullmatch(path.name) and stat.S_ISREG(mode):
             stem = path.name.removeprefix(".").removeprefix("kdp_")
-            if kinds is None or any(re.match(rf"{re.escape(k.replace('/', '_'))}(_.*)?\.json", stem) for k in kinds):
+            if any(re.match(rf"{each}\.json", stem) for each in meant):
                 yield Leftover(path=path, what="CDI file")
 
 

@@ -301,7 +301,8 @@ class Daemon:
         from .pages import log_page, status_pages
         from .probes import Page, Probes
 
-        facts = attrs.evolve(self._facts, directories=settings.directories, settings=settings.changed)
+        facts = attrs.evolve(self._facts, mode=settings.mode, node=settings.node_name)
+        facts = attrs.evolve(facts, directories=settings.directories, settings=settings.changed)
         is_shown = settings.status_page == "on"
         pages: dict[str, Page[Any]] = status_pages(self._look, functools.partial(self._document, facts), is_shown)
         if path is not None and (lines := recent()) is not None:
@@ -354,7 +355,7 @@ class Daemon:
             logger.warning(
                 "--metrics pods: a controller sees no pods, so no series names one; give it to the nodes' drivers"
             )
-        self._directories = Directories(written_places(plan.settings))
+        self._directories = Directories(written_places(plan.settings, plan.backends[0].resource))
         return Metrics(
             version=__version__,
             mode=plan.settings.mode,

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import socket
+from pathlib import Path
 
 import click
 import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.cli.reaching import agree, is_here
+from kdp.cli import asking
+from kdp.cli.reaching import agree, is_here, server_of
 
 
 class Terminal(io.StringIO):
@@ -44,3 +48,18 @@ def test_this_machine_is_known_by_its_variable_and_its_name(monkeypatch: pytest.
     assert is_here("node-0")
     assert is_here(os.uname().nodename.lower())
     assert not is_here("node-1")
+
+
+def test_a_plugin_in_a_pod_was_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kdp node advertise` offered to write the number of a resource that a DaemonSet serves."""
+    run = tmp_path / "k/pods/uid/volumes/kubernetes.io~empty-dir/run"
+    run.mkdir(parents=True)
+    monkeypatch.chdir(run)  # a socket's whole path has 107 bytes
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("plugin.sock")
+    status = {"resources": [{"name": "example.com/widget"}], "node": "node-0", "pid": 7}
+    monkeypatch.setattr(asking, "ask", lambda *_: (0, json.dumps(status)))
+    monkeypatch.setenv("KDP_KUBELET_ROOT", str(tmp_path / "k"))
+    monkeypatch.setenv("KDP_STATE_DIR", str(tmp_path / "state"))
+    assert server_of("example.com/widget", "node-0", None) == "the plugin of process 7 (plugin.sock)"
+    assert server_of("example.com/other", "node-0", None) is None

@@ -171,6 +171,16 @@ def test_another_plugins_files_stay_if_one_is_meant(node: Node) -> None:
     assert before <= node.files() | {"kubelet/device-plugins/.kdp/"}
 
 
+def test_a_resource_whose_name_goes_on_lost_its_cdi_file(node: Node) -> None:
+    """``example.com/widget.large`` is another one than ``example.com/widget``, and its plugin runs."""
+    other = node.root / "cdi/kdp_kdp.example.com_widget_large.json"
+    other.parent.mkdir(exist_ok=True)
+    other.touch()
+
+    assert other not in [each.path for each in find(node.settings, attrs.evolve(OWNER, driver=None))]
+    assert other in [each.path for each in find(node.settings)]
+
+
 def obstacles(found: list[Leftover]) -> dict[str, str]:
     return {each.path.name: each.obstacle for each in found if each.obstacle is not None}
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from tests.nobody import as_nobody
 
@@ -16,8 +17,10 @@ from kdp.daemon.places import (
     warn_of_missing_places,
     warn_of_unusable_state,
     why_nothing_is_kept,
+    written_places,
 )
 from kdp.daemon.settings import DEFAULT_STATE_DIR, Settings
+from kdp.kubelet.paths import KubeletPaths
 
 
 @pytest.mark.parametrize(
@@ -87,3 +90,13 @@ def test_a_file_was_told_as_a_directory_of_root(
     warn_of_missing_places(Settings(device_plugin_dir=file))
     remedy = "correct the path, or mount the node's directory there"
     assert caplog.messages == [f"--device-plugin-dir {file}: Not a directory; {remedy}"]
+
+
+def test_the_claims_of_a_driver_were_looked_for_in_a_directory_that_its_pod_may_not_write_to() -> None:
+    """An alert of its manifests fired on each node: only the driver's own directory is mounted."""
+    paths = KubeletPaths.under(Path("/k"))
+    of_drivers = paths.plugins_dir
+    settings = Settings(mode="dra", kubelet_root=Path("/k"))
+    assert written_places(settings, "example.com/widget")["claims"] == of_drivers / "widget.example.com"
+    named = attrs.evolve(settings, driver_name="w.example.com")
+    assert written_places(named, "example.com/widget")["claims"] == of_drivers / "w.example.com"

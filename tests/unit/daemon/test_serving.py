@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import socket
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import anyio
+import anyio.to_thread
 import attrs
 import pytest
 from typing_extensions import override
 
 import kdp
 from kdp import ConfigurationError
+from kdp.cli import asking
 from kdp.daemon import services
 from kdp.daemon.parsers import Address
 from kdp.daemon.plan import ServingPlan, check_backends
@@ -292,3 +295,13 @@ async def test_a_start_that_takes_long_was_called_a_hook_that_blocks(managers: l
     async with running(daemon):
         await until(lambda: managers and managers[0].is_entered)
         assert daemon._why_blocked() == SLOW_START
+
+
+async def test_after_a_reload_that_changed_the_mode_the_status_told_the_old_one(tmp_path: Path) -> None:
+    daemon = Daemon(ServingPlan((Widgets(),), Settings(socket=tmp_path / "s")))
+    new = ServingPlan((Widgets(),), Settings(socket=tmp_path / "s", mode="dra", node_name="node-1"))
+    with daemon._probes(new):
+        code, text = await anyio.to_thread.run_sync(asking.ask, str(tmp_path / "s"), "/status.json")
+    assert code == 0
+    told = json.loads(text)
+    assert (told["mode"], told["node"]) == ("dra", "node-1")
