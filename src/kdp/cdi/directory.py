@@ -46,11 +46,15 @@ class CdiDirectory:
         return self.path / f"{_PREFIX}{kind.replace('/', '_')}{f'_{part}' if part else ''}{_SUFFIX}"
 
     def parts(self, kind: str) -> list[str]:
-        """Return the parts of a kind that have a file."""
+        """Return the parts of a kind that have a file.
+
+        Raises:
+            OSError: The directory is there and cannot be read.
+        """
         stem = f"{_PREFIX}{kind.replace('/', '_')}_"
         try:
             names = sorted(os.listdir(self.path))
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return [name[len(stem) : -len(_SUFFIX)] for name in names if name.startswith(stem) and name.endswith(_SUFFIX)]
 

@@ -103,6 +103,8 @@ class EventRecorder:
             await self._api.create_event(event)
         except ApiError as error:
             self._complaints.failed(error)
+            if _may_pass(error):
+                self._created.discard((reason, message))  # the next call tries again
         except Exception:
             logger.exception("%s: no Event was created for %s", self._driver, reason)
         else:

@@ -365,7 +365,7 @@ class PluginManager(Service):
             if name not in supervisor.discovery.value.resources and plugin.is_empty:
                 del self._plugins[name], self._owners[name]
                 with self._claims:
-                    del self._claimed[name]
+                    self._claimed.pop(name, None)
                 self._failed_preferences += plugin.failed_preferences
                 self._tracker.detach(name)
                 plugin.withdraw()
@@ -425,6 +425,9 @@ class PluginManager(Service):
                         "unique in the process, also over resources; add a prefix"
                     )
             resources = {resource_of(device, backend) for device in devices} | set(static)
+            for name in [name for name, owner in self._claimed.items() if owner is backend]:
+                if name not in resources and name not in self._owners:  # it was never served
+                    del self._claimed[name]
             for resource in sorted(resources):
                 owner = self._claimed.get(resource, backend)
                 if owner is not backend:

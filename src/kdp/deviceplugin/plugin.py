@@ -27,13 +27,11 @@ from ..supervision.change_log import ChangeLog
 from ..supervision.given import owners_of
 from ..supervision.obstacles import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
-from . import session
+from . import answers, rivals, session
 from .inventory import Inventory, ListChange
 from .refusal_log import RefusalLog
 from .registration import dial, register
-from .rivals import LOOK_PAUSE as RIVAL_PAUSE
-from .rivals import Rivals
-from .servicer import Allocated, AllocateRefused, DevicePluginServicer, Note, PreferenceFailed
+from .servicer import DevicePluginServicer
 from .session import Session, State
 from .sockets import SocketNames
 from .state_log import StateLog
@@ -96,7 +94,7 @@ class DevicePlugin:
         self.failed_preferences = 0
         self._options = options
         self._names = SocketNames(options.directory, resource)
-        self._rivals = Rivals(resource, options.directory, self._names.has_made)
+        self._rivals = rivals.Rivals(resource, options.directory, self._names.has_made)
         self._kubelet = kubelet
         self._host = host
         self._cdi: ResourceCdi | None = None
@@ -360,14 +358,14 @@ class DevicePlugin:
         """Ask for the orderly stop: calls in flight get `DRAIN_SECONDS`, streams end, then `run` returns."""
         self._mailbox.put_nowait(session.Stop())
 
-    def _take(self, event: session.Event | Note) -> None:
+    def _take(self, event: session.Event | answers.Note) -> None:
         match event:
-            case PreferenceFailed():
+            case answers.PreferenceFailed():
                 self.failed_preferences += 1
-            case AllocateRefused():
+            case answers.AllocateRefused():
                 self._doubted.set()
                 self._refusals.refused(event.ids, event.reason, is_failure=event.is_failure)
-            case Allocated():
+            case answers.Allocated():
                 if self._history is not None:
                     self._history.add("allocated", self.resource, event.why, event.ids)
             case _:
@@ -483,7 +481,7 @@ class DevicePlugin:
     async def _follow_kubelet(self) -> None:
         version = -1
         while True:
-            with anyio.move_on_after(RIVAL_PAUSE if self._rivals.problem else float("inf")):
+            with anyio.move_on_after(rivals.LOOK_PAUSE if self._rivals.problem else float("inf")):
                 await self._kubelet.view.after(version)
             self._rivals.look()
             if self._kubelet.view.version == version:

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from ..errors import KdpError, sentence
+from ..errors import HookTimeoutError, KdpError, sentence
 from ..model.backend import Allocation
 from ..supervision.hooks import check_state
 
@@ -73,6 +73,15 @@ class Releaser:
                     records.postpone_release(record)
                     return
                 await self._call(record, supervisor)
+        except HookTimeoutError as error:
+            ids = ", ".join(record.ids)
+            logger.warning("%s: %s: %s; no pod gets it until then", record.resource, ids, sentence(error))
+            try:
+                await supervisor.hooks.idle("released", deadline=None)
+            except asyncio.CancelledError:
+                records.cancel_release(record)
+                raise
+            records.fail_release(record)
         except KdpError as error:
             again = records.fail_release(record)
             ids = ", ".join(record.ids)

@@ -7,24 +7,41 @@ sentence; no exception of a vendor reaches gRPC, which would send its text to th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import attrs
 import grpc
 
-from ..errors import AllocationError, CdiWriteError, EditConflictError, InvalidValueError, KdpError, sentence
+from ..errors import (
+    AllocationError,
+    CdiWriteError,
+    EditConflictError,
+    HookTimeoutError,
+    InvalidValueError,
+    KdpError,
+    sentence,
+)
 from ..model.backend import Allocation, PreferRequest
 from ..model.devices import Health
 from ..model.edits import ContainerEdits
-from ..startup import shown
 from ..supervision.given import Given
 from ..supervision.health import is_of_scrub
 from ..supervision.hooks import check_state
 from . import wire
-from .answers import code_of, preference_fault, preferred_ids, result_of
+from .answers import (
+    Allocated,
+    AllocateRefused,
+    Note,
+    PreferenceFailed,
+    code_of,
+    preference_fault,
+    preferred_ids,
+    result_of,
+)
 from .inventory import Cursor, Inventory, ListSnapshot
 from .session import Contacted, GenerationAnswer, Registered, RegisterFailed, StreamClosed, StreamOpened
 
@@ -69,52 +86,6 @@ them together may see the end first and drop the answer."""
 
 MARGIN = 0.5
 """Seconds before the kubelet's own deadline at which we answer, so that our sentence is the one it shows."""
-
-
-@final
-@attrs.frozen
-class PreferenceFailed:
-    """A question which devices to prefer was left to the kubelet, because something went wrong."""
-
-    __repr__ = shown
-
-
-@final
-@attrs.frozen
-class AllocateRefused:
-    """An Allocate was refused.
-
-    Attributes:
-        ids: The devices of one container.
-        reason: The sentence that its pod shows.
-        is_failure: Whether a hook failed or was late; otherwise kdp or the backend said no.
-    """
-
-    __repr__ = shown
-
-    ids: tuple[str, ...]
-    reason: str
-    is_failure: bool
-
-
-@final
-@attrs.frozen
-class Allocated:
-    """A container was given devices.
-
-    Attributes:
-        ids: The devices.
-        why: Who chose them.
-    """
-
-    __repr__ = shown
-
-    ids: tuple[str, ...]
-    why: str
-
-
-Note = PreferenceFailed | AllocateRefused | Allocated
-"""What the servicer tells its plugin, and what changes nothing in the session."""
 
 
 def _unary(
@@ -471,9 +442,15 @@ class DevicePluginServicer:
             joined_env=self._supervisor.backend.joined_env,
             shared_with=self._records.shared_with(self._resource, ids),
         )
-        await self._supervisor.call(
-            "prepare_container", allocation, deadline=limit, then=lambda _: check_state(allocation.state)
-        )
+        try:
+            await self._supervisor.call(
+                "prepare_container", allocation, deadline=limit, then=lambda _: check_state(allocation.state)
+            )
+        except KdpError as error:
+            if not isinstance(error, HookTimeoutError):  # whose thread may still write to it
+                with contextlib.suppress(InvalidValueError):
+                    await self._records.keep_state(allocation)  # `released` undoes what is done
+            raise
         await self._records.keep_state(allocation)
 
     def _notified(self, problem: str | None) -> None:

@@ -126,6 +126,7 @@ class Hooks:
         deadline: float | None,
         then: Callable[[Any], Any] | None = None,
         work: str | None = None,
+        owner: str | None = None,
     ) -> Any:
         """Call a hook and return its result.
 
@@ -136,7 +137,8 @@ class Hooks:
             then: What to do with the result, in the hook's own thread (it may block, as consuming a generator does) or
                 task.
             work: What the call is to do, for a hook that returns nothing. If an earlier call for it has ended well
-                after its caller was answered at the deadline, the hook is not called again.
+                after its caller was answered at the deadline, or cancelled, the hook is not called again.
+            owner: Whose call it is, for `is_running`.
 
         Raises:
             NotReady: The hook said so.
@@ -147,7 +149,7 @@ class Hooks:
         """
         began, counts = time.monotonic(), self.state.counts
         try:
-            return await self._call(hook, args, deadline, then, work)
+            return await self._call(hook, args, deadline, then, work, owner)
         except KdpError as error:
             reason = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), "error")
             counts.failures.add(hook, reason)
@@ -163,6 +165,7 @@ class Hooks:
         deadline: float | None,
         then: Callable[[Any], Any] | None,
         work: str | None,
+        owner: str | None,
     ) -> Any:
         lanes = self.state.lanes
         lane = lanes.get(hook)
@@ -185,6 +188,7 @@ class Hooks:
         except Exception as error:  # a property, as which the vendor wrote the hook
             lane.lock.release()
             raise self._failed(lane, hook, error) from error
+        lane.running = owner
         # Not this call's end but the hook's own return frees the hook for the next call.
         done.add_done_callback(lambda _: _returned(lane))
         try:
@@ -194,14 +198,14 @@ class Hooks:
                     text = f"waiting for {hook}() of {self.label}, which has not returned for {LONG:g} s"
                     self.waiting(f"{text}; its deadline is {deadline:g} s")
             finished, _ = await asyncio.wait({done}, timeout=limit.left)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # as by a reload
             await _cancel(done)
+            _remember_late(lane, work, done)
             raise
         if not finished:
             await _cancel(done)
             lane.is_hanging = not done.done()
-            if work is not None:
-                done.add_done_callback(lambda done: _remember(lane, work, done))
+            _remember_late(lane, work, done)
             raise self._timeout(hook, limit)
         result, failure = (None, asyncio.CancelledError()) if done.cancelled() else done.result()
         if isinstance(failure, (NotReady, AllocationError)):
@@ -268,10 +272,10 @@ class Hooks:
         if (lane := self.state.lanes.get(hook)) is not None:
             lane.done_late.discard(work)
 
-    def is_running(self, hook: str) -> bool:
-        """Return whether a call of a hook is running, also one whose caller was answered at its deadline."""
+    def is_running(self, hook: str, owner: str | None = None) -> bool:
+        """Return whether a call of a hook is running, of this owner if one is given; also one that nobody waits for."""
         lane = self.state.lanes.get(hook)
-        return lane is not None and lane.lock.locked()
+        return lane is not None and lane.lock.locked() and owner in (None, lane.running)
 
     async def idle(self, hook: str, *, deadline: float | None) -> None:
         """Wait until no call of a hook is running any more, also none whose caller was answered at its deadline.
@@ -334,13 +338,18 @@ def frames_of_others(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _returned(lane: Lane) -> None:
-    lane.is_hanging = False
+    lane.is_hanging, lane.running = False, None
     lane.lock.release()
 
 
-def _remember(lane: Lane, work: str, done: asyncio.Future[Outcome[Any]]) -> None:
-    if not done.cancelled() and done.result()[1] is None:
-        lane.done_late.add(work)
+def _remember_late(lane: Lane, work: str | None, done: asyncio.Future[Outcome[Any]]) -> None:
+    """Note the work of a call that nobody waits for any more, when it has ended well."""
+
+    def remember(done: asyncio.Future[Outcome[Any]]) -> None:
+        if work is not None and not done.cancelled() and done.result()[1] is None:
+            lane.done_late.add(work)
+
+    done.add_done_callback(remember)
 
 
 def _place(frame: FrameType, filename: str) -> str:

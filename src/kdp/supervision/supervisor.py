@@ -255,6 +255,7 @@ class Supervisor:
         deadline: float,
         then: Callable[[Any], Any] | None = None,
         work: str | None = None,
+        owner: str | None = None,
     ) -> Any:
         """Call a hook for a protocol; as `Hooks.call`, and `NotReady` also closes the backend and opens it again.
 
@@ -263,7 +264,7 @@ class Supervisor:
         if self._publisher.not_ready is not None:
             raise NotReady(f"{self.label} is not ready: {self._publisher.not_ready}")
         try:
-            return await self.hooks.call(hook, *args, deadline=deadline, then=then, work=work)
+            return await self.hooks.call(hook, *args, deadline=deadline, then=then, work=work, owner=owner)
         except NotReady as error:
             self._drop(error)
             raise

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,7 +26,9 @@ import kdp
 from kdp.allocation import Sharing, share
 from kdp.deviceplugin.tracking.pace import Pace
 from kdp.kubelet.podresources import PodResources
-from kdp.testing import AdmissionError, Container, Pod, SimulatedKubelet, events
+from kdp.supervision.supervisor import Deadlines
+from kdp.testing import AdmissionError, Container, ContainerStartError, Pod, SimulatedKubelet, events
+from kdp_testkit.patience import PATIENCE
 
 from .helpers import RESOURCE, Widgets, connected, running, until
 
@@ -354,3 +358,58 @@ async def test_what_cannot_be_saved_is_said_and_allocated_all_the_same(
         await lists(kubelet, 2)
         await kubelet.delete(pod.pod)
         await until(lambda: backend.returned)
+
+
+class Resetting(Kept):
+    """`released` returns when it may."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__(*ids)
+        self.may_return = threading.Event()
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        self.may_return.wait()
+        super().released(devices)
+
+
+async def test_a_release_beyond_its_deadline_reset_the_device_of_the_next_pod(
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The device was given away although the hook's thread was still at it."""
+    backend = Resetting("w0")
+    deadlines = Deadlines(released=0.05, allocate=0.3)
+    async with connected(kubelet, backend, pace=QUICK, deadlines=deadlines):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await kubelet.delete(first.pod)
+        await until(lambda: "did not return within 0.05 s" in caplog.text)
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.may_return.set()
+        await until(lambda: backend.returned)
+        with anyio.fail_after(PATIENCE):
+            while True:
+                with contextlib.suppress(AdmissionError):
+                    await kubelet.admit(Pod.asking({RESOURCE: 1}))
+                    break
+    assert len(backend.returned) == 1
+
+
+async def test_what_a_failed_preparation_had_noted_was_lost(kubelet: SimulatedKubelet) -> None:
+    """A partition that `prepare_container` had made before it raised was never removed."""
+
+    class Partitioned(Kept):
+        @override
+        def prepare_container(self, devices: kdp.Allocation) -> None:
+            devices.state["partition"] = 7
+            raise kdp.AllocationError("no room for the second one")
+
+    backend = Partitioned("w0")
+    async with connected(kubelet, backend, pace=QUICK):
+        with pytest.raises(ContainerStartError) as refused:
+            await kubelet.admit(Pod.asking({RESOURCE: 1}, name="p"))
+        assert "no room for the second one" in str(refused.value)
+        [uid] = kubelet.pods
+        await kubelet.delete(uid)
+        await until(lambda: backend.returned)
+    assert backend.returned == [(("w0",), {"number": 1, "partition": 7})]

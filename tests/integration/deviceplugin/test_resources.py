@@ -148,6 +148,17 @@ async def test_two_backends_cannot_name_one_resource() -> None:
         PluginManager([Widgets("w0"), Widgets("w1")])
 
 
+def test_a_resource_that_was_never_served_stayed_with_the_backend_that_had_found_it() -> None:
+    """Its devices had gone before it was set up, and another backend that had them later was refused for good."""
+    first, second = Widgets("w0"), Widgets("x0", resource="example.com/gadget")
+    manager = PluginManager([first, second])
+    manager._check(first, [part("w1", OTHER)], [RESOURCE])
+    with pytest.raises(kdp.InvalidValueError, match="already served by"):
+        manager._check(second, [part("x1", OTHER)], [])
+    manager._check(first, [], [RESOURCE])
+    manager._check(second, [part("x1", OTHER)], [])
+
+
 async def test_two_backends_whose_devices_name_one_resource(
     kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,19 @@ async def test_a_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     assert [event["message"] for event in api.events] == ["c"]
 
 
+async def test_an_event_that_the_server_could_not_take_was_never_written() -> None:
+    """As at the boot of a node, whose driver is there before the API server can be reached."""
+    api = Claims()
+    told = announcer(api)
+    for status in (0, 503):
+        api.failure = ApiError("create events: away", status=status)
+        await told.warn("Wrong", "a")
+    api.failure = None
+    await told.warn("Wrong", "a")
+    await told.warn("Wrong", "a")
+    assert [event["message"] for event in api.events] == ["a"]
+
+
 # -- the writer --------------------------------------------------------------------------------------------------------
 
 NODE = EventTarget.of_node("node0")

@@ -366,6 +366,35 @@ async def test_work_that_ended_well_after_its_deadline_was_begun_again(make: Mak
     assert calls == ["card0", "card1", "card0"], "it is known for one call"
 
 
+async def test_work_that_ended_well_after_a_reload_was_begun_again(make: Make, gate: Gate) -> None:
+    """A reload cancels the call, and the next manager called `released` for the same allocation a second time."""
+    calls: list[str] = []
+
+    def released(name: str) -> None:
+        calls.append(name)
+        gate.wait()
+
+    hooks = make(released=released)
+    call = asyncio.ensure_future(hooks.call("released", "card0", deadline=PATIENCE, work="card0"))
+    await asyncio.to_thread(gate.entered.wait, PATIENCE)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    gate.open()
+    await hooks.call("released", "card0", deadline=PATIENCE, work="card0")
+    assert calls == ["card0"]
+
+
+async def test_whose_call_is_running_is_known(make: Make, gate: Gate) -> None:
+    hooks = make(allocate=gate.wait)
+    await failing(hooks, HookTimeoutError, "allocate", deadline=SHORT, owner="claim0")
+    await failing(hooks, HookTimeoutError, "allocate", deadline=SHORT, owner="claim1")  # which never began
+    assert [hooks.is_running("allocate", name) for name in (None, "claim0", "claim1")] == [True, True, False]
+    gate.open()
+    await hooks.idle("allocate", deadline=PATIENCE)
+    assert not hooks.is_running("allocate", "claim0")
+
+
 async def test_work_that_fails_after_its_deadline_is_begun_again(make: Make, gate: Gate) -> None:
     hooks, calls = await outlasting(make, gate, fails=True)
     await hooks.call("released", "card0", deadline=PATIENCE, work="card0")

@@ -30,6 +30,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, final
@@ -303,6 +304,8 @@ class Store:
         self.directory = directory
         self.set_aside: list[str] = []
         self._known: dict[str, Record] = {}
+        # `all` may run beside a write: what it has read before is not what is known afterwards.
+        self._lock = threading.RLock()
 
     @property
     def known(self) -> tuple[Record, ...]:
@@ -331,13 +334,17 @@ class Store:
         Raises:
             CheckpointError: The disk does not give them.
         """
-        try:
-            found = sorted(self.directory.glob("[!.]*.json"))
-        except OSError as error:
-            raise self._error(self.directory, "read", error) from None
-        records = [record for record in map(self._read, found) if record is not None]
-        self._known = {record.claim.uid: record for record in records}
-        return records
+        with self._lock:
+            try:
+                names = sorted(os.listdir(self.directory))  # `Path.glob` takes one that cannot be read for empty
+            except FileNotFoundError:
+                names = []
+            except OSError as error:
+                raise self._error(self.directory, "read", error) from None
+            found = (self.directory / name for name in names if name.endswith(".json") and not name.startswith("."))
+            records = [record for record in map(self._read, found) if record is not None]
+            self._known = {record.claim.uid: record for record in records}
+            return records
 
     def write(self, record: Record, *, must_last: bool = True) -> None:
         """Replace a claim's record; when it returns, it is on the disk.
@@ -353,8 +360,9 @@ class Store:
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync: files.Sync = "name" if must_last and not file.exists() else "content"
-            files.replace(file, record.encode(), sync=sync)
-            self._known[record.claim.uid] = record
+            with self._lock:
+                files.replace(file, record.encode(), sync=sync)
+                self._known[record.claim.uid] = record
         except OSError as error:
             raise self._error(file, "written", error) from None
 
@@ -377,10 +385,12 @@ class Store:
         Raises:
             CheckpointError: The old record is still there.
         """
-        try:
-            draft.commit()
-        except OSError:  # somebody took it for a dead process's
-            self.write(record)
+        with self._lock:
+            try:
+                draft.commit()
+                self._known[record.claim.uid] = record
+            except OSError:  # somebody took it for a dead process's
+                self.write(record)
 
     def remove(self, uid: str) -> bool:
         """Forget a claim whose lock is held, also what was set aside of it. Return whether there was anything.
@@ -389,18 +399,19 @@ class Store:
             CheckpointError: It is still there.
         """
         file = self._file(uid)
-        try:
-            names = [name for name in os.listdir(self.directory) if _is_of(name, file)]
-            for path in (self.directory / name for name in names):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    files.remove(path)
-        except FileNotFoundError:
-            names = []
-        except OSError as error:
-            raise self._error(file, "removed", error) from None
-        self._known.pop(uid, None)
+        with self._lock:
+            try:
+                names = [name for name in os.listdir(self.directory) if _is_of(name, file)]
+                for path in (self.directory / name for name in names):
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path)
+                    else:
+                        files.remove(path)
+            except FileNotFoundError:
+                names = []
+            except OSError as error:
+                raise self._error(file, "removed", error) from None
+            self._known.pop(uid, None)
         self.set_aside = [each for each in self.set_aside if each != file.name.removesuffix(".json")]
         return bool(names)
 

@@ -13,9 +13,7 @@ from ...errors import (
     AllocationError,
     ClaimError,
     EditConflictError,
-    HookTimeoutError,
     InvalidValueError,
-    KdpError,
     NotReady,
 )
 from ...model.backend import Allocation
@@ -60,7 +58,6 @@ class ClaimHooks:
         self._supervisor = supervisor
         self._backend = supervisor.backend
         self._host = host
-        self._late: set[str] = set()
         self._by_id: tuple[tuple[Device, ...], Mapping[str, Device]] = ((), {})
 
     @property
@@ -120,17 +117,9 @@ class ClaimHooks:
             )
             return rendered, check_state(allocation.state)
 
-        self._late.add(claim.uid)
-        try:
-            result: tuple[Rendered, Mapping[str, Any]] = await self._supervisor.call(
-                "allocate", allocation, deadline=seconds, then=finish
-            )
-        except HookTimeoutError:
-            raise  # its thread may still be at it
-        except KdpError:
-            self._late.discard(claim.uid)
-            raise
-        self._late.discard(claim.uid)
+        result: tuple[Rendered, Mapping[str, Any]] = await self._supervisor.call(
+            "allocate", allocation, deadline=seconds, then=finish, owner=claim.uid
+        )
         return result
 
     async def await_allocate(self, step: AwaitAllocate) -> None:
@@ -139,9 +128,8 @@ class ClaimHooks:
         Raises:
             HookTimeoutError: One still is.
         """
-        if step.claim.uid in self._late:
+        if self._supervisor.hooks.is_running("allocate", step.claim.uid):
             await self._supervisor.hooks.idle("allocate", deadline=self._supervisor.deadlines.released)
-            self._late.discard(step.claim.uid)
 
     async def release(self, step: Release, state: dict[str, Any]) -> None:
         """Call ``released`` for a part with this state; a device that is gone is given as one that is unhealthy."""

@@ -63,8 +63,19 @@ class Orphans:
         """
         records = self._store.all()
         uids = {record.claim.uid for record in records}
-        lost = (uid for uid in self._cdi.parts(self._kind) if uid not in uids and _is_uid(uid))
+        lost = (uid for uid in self._parts() if uid not in uids and _is_uid(uid))
         return [*records, *(record for record in map(self.rebuilt, lost) if record is not None)]
+
+    def _parts(self) -> list[str]:
+        """Return the UIDs that CDI specs are of.
+
+        Raises:
+            CheckpointError: The directory cannot be read. Taken for empty, a claim's device would look free.
+        """
+        try:
+            return self._cdi.parts(self._kind)
+        except OSError as error:
+            raise CheckpointError(f"{self._cdi.path} cannot be read: {error.strerror}") from None
 
     async def recover(self) -> list[str]:
         """Make the records of claims anew that only their CDI specs tell of; returns their UIDs.
@@ -74,7 +85,7 @@ class Orphans:
         """
         made: list[str] = []
         known = {record.claim.uid for record in await offload(self._store.all)}
-        for uid in await offload(lambda: self._cdi.parts(self._kind)):
+        for uid in await offload(self._parts):
             if uid in known or not _is_uid(uid):
                 continue
             async with self._locks.claim(uid):

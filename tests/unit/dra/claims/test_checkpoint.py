@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kdp.dra.claims.checkpoint import FORMAT, Record, SavedAnswer, SavedPart, St
 from kdp.dra.claims.claim_locks import Locks
 from kdp.dra.claims.plan import ClaimPart, Use
 from kdp.errors import CheckpointError
+from kdp.storage import reading
 from kdp_testkit.patience import PATIENCE
 
 from .claim_objects import claim
@@ -61,6 +63,34 @@ def test_a_claim_was_still_known_when_its_directory_had_been_removed(tmp_path: P
     shutil.rmtree(store.directory)
     assert not store.remove(claim().uid)
     assert store.known == ()
+
+
+def test_what_was_written_beside_a_look_at_all_was_not_known_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "claims")
+    store.write(record(is_complete=False))
+    read, writers = reading.read, list[threading.Thread]()
+
+    def read_then_write(*arguments: Any, **options: Any) -> bytes:
+        found = read(*arguments, **options)
+        if not writers:
+            writers.append(threading.Thread(target=store.write, args=(record(),)))
+            writers[0].start()
+            writers[0].join(0.2)  # it would be done by then, if it did not wait
+        return found
+
+    monkeypatch.setattr(reading, "read", read_then_write)
+    store.all()
+    writers[0].join(PATIENCE)
+    assert store.known == (record(),)
+
+
+def test_what_a_draft_became_is_known(tmp_path: Path) -> None:
+    store = Store(tmp_path / "claims")
+    store.write(record(is_complete=False))
+    store.commit(store.draft(record()), record())
+    assert store.known == (record(),)
 
 
 def test_a_uid_cannot_lead_out_of_the_directory(tmp_path: Path) -> None:

@@ -146,3 +146,18 @@ async def test_a_spec_that_could_not_be_read_was_taken_for_none_and_nothing_was_
         assert "cannot be read: Too many open files" in await unprepared(world, 0)
     assert await unprepared(world, 0) == ""
     assert [call[0] for call in backend.calls] == ["allocate", "released"]
+
+
+async def test_a_directory_that_cannot_be_read_held_no_claims(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without a free descriptor, with Python 3.12 and later: one device was prepared for two claims."""
+    assert await prepared(world, 0, "w0") == ""
+    known = world.preparer.store.known
+
+    def refused(*_: Any, **__: Any) -> list[str]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", refused)
+        patched.setattr(os, "scandir", refused)
+        assert "cannot be read: Too many open files" in await prepared(world, 1, "w0")
+    assert world.preparer.store.known == known

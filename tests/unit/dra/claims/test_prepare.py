@@ -218,6 +218,35 @@ async def test_unprepare_waits_for_a_late_allocate_and_ends_unprepared(world: Wo
     assert (backend.given, world.files) == (set(), [])
 
 
+async def test_after_a_reload_unprepare_did_not_wait_for_a_late_allocate(world: World, backend: Widgets) -> None:
+    """`released` ran beside it, and what the thread did afterwards was never undone."""
+    world.api.put(claim(), [result("w0")])
+    backend.gate.clear()
+    call = asyncio.create_task(prepared(world))
+    await until(lambda: backend.calls)
+    await world.preparer.close(0.05)
+    await call
+    world.start()
+    undo = asyncio.create_task(unprepared(world))
+    await until(lambda: world.supervisor.hooks.state.lanes["allocate"].lock._waiters)  # type: ignore[attr-defined]
+    assert [each[0] for each in backend.calls] == ["allocate"]
+    backend.gate.set()
+    assert await undo == ""
+    assert [each[0] for each in backend.calls] == ["allocate", "released"]
+
+
+async def test_a_claim_whose_allocate_never_began_could_not_be_unprepared(tmp_path: Path, backend: Widgets) -> None:
+    """It waited for that of another claim, which hung."""
+    async with running(tmp_path, backend, deadlines=Deadlines(allocate=0.05, released=1.0)) as world:
+        world.api.put(claim(), [result("w0")])
+        world.api.put(claim(1), [result("w1")])
+        backend.gate.clear()
+        assert "did not return within" in (await prepared(world)).error
+        assert "did not return within" in (await prepared(world, 1)).error
+        assert await unprepared(world, 1) == ""
+        backend.gate.set()
+
+
 async def test_at_the_stop_calls_in_flight_are_answered(world: World, backend: Widgets) -> None:
     world.api.put(claim(), [result("w0")])
     world.api.put(claim(1), [result("w1")])
