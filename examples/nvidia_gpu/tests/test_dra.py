@@ -112,3 +112,26 @@ def test_if_one_gpu_refuses_the_others_are_as_before(make: Make) -> None:
         with pytest.raises(kdp.AllocationError, match=r"error 4\); the plugin must be root$"):
             backend.allocate(_allocation(backend, GPU(0), GPU(1), watts=300))
         assert _watts(0) == [700]
+
+
+def test_a_power_limit_that_was_refused_leaves_the_admins_own(make: Make) -> None:
+    _, backend = make(require_idle=True)
+    with opened(backend):
+        pynvml.nvmlDeviceSetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByIndex(0), 300_000)
+        given = _allocation(backend, GPU(0), watts=450)
+        with pytest.raises(kdp.AllocationError, match=r"run the plugin with power_limits=true$"):
+            backend.allocate(given)
+        backend.released(given)
+        assert _watts(0) == [300]
+
+
+def test_a_power_limit_that_was_refused_for_a_part_leaves_its_gpu(make: Make) -> None:
+    _, backend = make(MIG, mig="mixed", power_limits=True)
+    with opened(backend):
+        pynvml.nvmlDeviceSetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByIndex(1), 300_000)
+        part = next(device.id for device in backend.discover() if device.id != device.unit)
+        given = _allocation(backend, part, watts=450)
+        with pytest.raises(kdp.AllocationError, match=r"is a part of a GPU; only a whole one has a limit$"):
+            backend.allocate(given)
+        backend.released(given)
+        assert _watts(1) == [300]

@@ -10,10 +10,10 @@ import pytest
 import kdp
 from kdp.dra.claims.parameters import check_declared, read_parameters
 from kdp_nvidia_gpu import GpuConfig, NvidiaGpu
-from kdp_nvidia_gpu.fake import NvmlState
+from kdp_nvidia_gpu.fake import GpuState, NvmlState
 from kdp_nvidia_gpu.power import Sharing, TimeSlicing
 
-from .support import Make, opened
+from .support import MIG, Make, opened
 
 GPU = NvmlState.uuid
 
@@ -72,3 +72,32 @@ def test_without_the_admins_word_no_claim_sets_them(make: Make) -> None:
     _, backend = make()
     with opened(backend), pytest.raises(kdp.AllocationError, match=r"run the plugin with time_slices=true$"):
         backend.allocate(allocation(backend, GPU(0), config=asked("Long")))
+
+
+def test_a_claim_that_was_refused_without_time_slices_can_be_released(make: Make) -> None:
+    node, backend = make(require_idle=True)
+    with opened(backend):
+        given = allocation(backend, GPU(0), config=asked("Long"))
+        with pytest.raises(kdp.AllocationError, match=r"run the plugin with time_slices=true$"):
+            backend.allocate(given)
+        node.tree.remove("/usr/bin/nvidia-smi")
+        backend.released(attrs.evolve(given, state={}))
+    assert not node.time_slices
+
+
+@pytest.mark.parametrize(
+    ("state", "mig"),
+    [
+        (NvmlState(gpus=(GpuState(), GpuState(is_mig=True)), profiles=("1g.18gb",)), "dynamic"),
+        (MIG, "mixed"),
+    ],
+)
+def test_a_claim_that_was_refused_for_a_part_of_a_gpu_can_be_released(make: Make, state: NvmlState, mig: str) -> None:
+    node, backend = make(state, mig=mig, time_slices=True, require_idle=True)
+    with opened(backend):
+        part = next(device.id for device in backend.discover() if device.id != device.unit)
+        given = allocation(backend, part, config=asked("Long"))
+        with pytest.raises(kdp.AllocationError, match=r"is a part of a GPU; only a whole one has time slices$"):
+            backend.allocate(given)
+        backend.released(attrs.evolve(given, state={}))
+    assert not node.time_slices

@@ -331,11 +331,14 @@ class NvidiaGpu(kdp.DeviceBackend):
         for device in devices:
             if device.id in self._partitions and device.handle is not None:
                 destroy(device.handle, self._partitions[device.id])
-        config: GpuConfig | None = devices.config
-        if "time_slices" in devices.state or (config is not None and config.interval is not None):
-            self._slices.restore(devices)
-        if "power_limit" in devices.state or getattr(devices.config, "power_limit", None) is not None:
-            restore_power(devices)
+        # Without state, the claim was refused, or kdp was killed before it kept any. What this plugin never sets, and
+        # what no part of a GPU has, was refused: there is nothing to undo, and an admin's own setting stays.
+        asked: GpuConfig = devices.config or GpuConfig()
+        whole = [device for device in devices if device.id == device.unit]
+        if "time_slices" in devices.state or (self.options.time_slices and asked.interval is not None):
+            self._slices.restore(whole)
+        if "power_limit" in devices.state or (self.options.power_limits and asked.power_limit is not None):
+            restore_power(whole)
         if self.options.require_idle:
             for device in devices:
                 if device.id not in self._partitions:  # which is gone
