@@ -80,6 +80,16 @@ def test_a_function_is_a_parameter_that_the_programmer_is_told(node_from: NodeFr
     assert "FPGA_AFU_1" not in _allocated(backend, OTHER, admin_access=True).env
 
 
+def test_a_board_that_had_the_function_at_the_last_look_was_not_programmed(node_from: NodeFrom) -> None:
+    """The hook of another claim may have programmed it since."""
+    backend = Fpga(node_from(NODE).host, mode="region", annotation=False, programmer="/opt/programmer")
+    first, *_ = backend.discover()
+    assert first.attributes["accelerator"] == FUNCTION
+    given = kdp.Allocation(resource="r", devices=(first,), deadline=0, config=FpgaConfig(function=FUNCTION))
+
+    assert backend.allocate(given).env["FPGA_AFU_1"] == FUNCTION
+
+
 def test_without_a_programmer_a_board_must_have_the_function(node_from: NodeFrom) -> None:
     backend = Fpga(node_from(NODE).host, mode="region", annotation=False)
     first, *_ = backend.discover()

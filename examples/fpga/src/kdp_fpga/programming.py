@@ -39,7 +39,9 @@ class FpgaConfig:
 
 
 def told(devices: Sequence[kdp.Device], function: str, *, is_programmed: bool) -> dict[str, str]:
-    """Return the variables that tell the hook what to program; none, if all boards have the function already.
+    """Return the variables that tell the hook what to program; none, if there is no hook.
+
+    The hook is always told: the last discovery cannot know what an earlier container has had programmed since.
 
     Args:
         devices: Whole regions.
@@ -49,10 +51,10 @@ def told(devices: Sequence[kdp.Device], function: str, *, is_programmed: bool) -
     Raises:
         kdp.AllocationError: A board has another function, and nobody programs it.
     """
-    others = [device for device in devices if device.attributes.get("accelerator") != function]
-    if not others:
-        return {}
     if not is_programmed:
+        others = [device for device in devices if device.attributes.get("accelerator") != function]
+        if not others:
+            return {}
         has = others[0].attributes.get("accelerator", "several functions, or none that it reports")
         raise kdp.AllocationError(
             f"function {function}: {others[0].id} has {has}, and this node's plugin has no programmer; select a board "
