@@ -30,6 +30,13 @@ from kdp_nvidia_gpu import NvidiaGpu
         ),
         ({"hold_down": 0.0}, "hold_down=0: must be a number of seconds above 0, or none; valid is 60"),
         (
+            {"strategies": ["device-nodes", "cdi"], "features": ["gdrcopy", "gds"]},
+            (
+                "features=gdrcopy,gds: NVIDIA's runtime brings them, and strategies=device-nodes,cdi does not use it; "
+                "add envvar or volume-mounts, or remove features"
+            ),
+        ),
+        (
             {"dev_root": "/a/../b"},
             "dev_root=/a/../b: must be an absolute path without '..'; valid is /run/nvidia/driver",
         ),

@@ -71,6 +71,12 @@ class Options:
                 "strategies=envvar,volume-mounts: contradict each other, since both say in NVIDIA_VISIBLE_DEVICES "
                 "what a container gets, and each something else; choose one"
             )
+        if self.features and self.strategies and not self.uses_runtime:
+            found.append(
+                f"features={','.join(self.features)}: NVIDIA's runtime brings them, and "
+                f"strategies={','.join(self.strategies)} does not use it; add envvar or volume-mounts, or remove "
+                "features"
+            )
         if self.mig_profiles and self.mig == "none":
             found.append(
                 f"mig_profiles={','.join(self.mig_profiles)}: contradicts mig=none; set mig=mixed or mig=single"
