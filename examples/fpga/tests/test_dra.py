@@ -102,6 +102,12 @@ def test_without_a_programmer_a_board_must_have_the_function(node_from: NodeFrom
         _allocated(backend, OTHER)
 
 
+def test_the_advice_in_regiondevel_was_an_option_that_this_mode_refuses(node_from: NodeFrom) -> None:
+    backend = Fpga(node_from(NODE).host, mode="regiondevel", annotation=False)
+    with pytest.raises(kdp.AllocationError, match=r"run the plugin with mode=region and programmer=PATH$"):
+        _allocated(backend, OTHER)
+
+
 def test_a_function_that_is_no_id_is_told_with_its_field() -> None:
     check_declared(FpgaConfig)
     parameters = {"apiVersion": "fpga.example.com/v1", "kind": "FpgaConfig", "function": "nlb0"}

@@ -340,7 +340,12 @@ class Fpga(kdp.DeviceBackend):
         asked: FpgaConfig | None = devices.config
         if asked is None or devices.admin_access:
             return edits
-        variables = told(devices, asked.function, is_programmed=bool(self._region_edits.hooks))
+        variables = told(
+            devices,
+            asked.function,
+            is_programmed=bool(self._region_edits.hooks),
+            may_have_programmer=self._mode == "region",
+        )
         return edits.adding(env=variables)
 
     @override

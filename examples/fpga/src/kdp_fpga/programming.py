@@ -38,7 +38,9 @@ class FpgaConfig:
     function: str = attrs.field(converter=_function)
 
 
-def told(devices: Sequence[kdp.Device], function: str, *, is_programmed: bool) -> dict[str, str]:
+def told(
+    devices: Sequence[kdp.Device], function: str, *, is_programmed: bool, may_have_programmer: bool
+) -> dict[str, str]:
     """Return the variables that tell the hook what to program; none, if there is no hook.
 
     The hook is always told: the last discovery cannot know what an earlier container has had programmed since.
@@ -47,6 +49,7 @@ def told(devices: Sequence[kdp.Device], function: str, *, is_programmed: bool) -
         devices: Whole regions.
         function: The accelerator's id.
         is_programmed: Whether there is a hook that programs.
+        may_have_programmer: Whether the plugin's mode takes the option ``programmer``.
 
     Raises:
         kdp.AllocationError: A board has another function, and nobody programs it.
@@ -56,9 +59,10 @@ def told(devices: Sequence[kdp.Device], function: str, *, is_programmed: bool) -
         if not others:
             return {}
         has = others[0].attributes.get("accelerator", "several functions, or none that it reports")
+        options = "programmer=PATH" if may_have_programmer else "mode=region and programmer=PATH"
         raise kdp.AllocationError(
             f"function {function}: {others[0].id} has {has}, and this node's plugin has no programmer; select a board "
-            "that has the function, or run the plugin with programmer=PATH"
+            f"that has the function, or run the plugin with {options}"
         )
     variables: dict[str, str] = {}
     for number, device in enumerate(devices, start=1):
