@@ -35,3 +35,14 @@ def test_adapters_are_labeled_by_what_they_have_in_common(sysfs_tree: SysfsTree)
         "101b",
         "mlx5_core",
     )
+
+
+def test_a_pool_of_so_many_adapters_that_no_attribute_names_them_had_no_labels(sysfs_tree: SysfsTree) -> None:
+    node = Node(sysfs_tree)
+    for number in range(12):
+        directory = node.pci(f"0000:3b:{number:02x}.0", numa=0)
+        node.hca(f"mlx5_{number}", directory, guid=f"0c42:a103:00{number:02x}:0000", ports=[{}])
+    found = _labels(Rdma(node.host, rdma_hca_max=100))
+    assert found["rdma/hca_shared_devices.count"] == "12"
+    assert found["rdma/hca_shared_devices.slots"] == "100"
+    assert found["rdma/hca_shared_devices.product"] == "MT4123"

@@ -48,7 +48,8 @@ def _of_resource(
     resource: str, devices: Sequence[kdp.Device], known: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[tuple[str, str]]:
     told = {device.unit: device.attributes for device in devices}  # the slots of an adapter say the same
-    pool = [name for held in told.values() if "healthyAdapters" in held for name in str(held["adapters"]).split(",")]
+    first = devices[0]  # every slot of a pool names all of its adapters
+    pool: tuple[str, ...] = first.handle if "healthyAdapters" in first.attributes else ()
     things: list[Mapping[str, Any]] = [known[name] for name in pool if name in known] or [*told.values()]
     yield f"{resource}.count", str(len(pool or told))
     if len(devices) > len(told):

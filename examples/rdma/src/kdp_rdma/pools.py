@@ -36,7 +36,8 @@ def pool_devices(
 ) -> list[kdp.Device]:
     """Return the slots of a pool; none, if it has no adapter.
 
-    The slots are healthy while one adapter is; a container gets the nodes of those that can be opened.
+    The slots are healthy while one adapter is; a container gets the nodes of those that can be opened. Each slot's
+    handle is the names of the pool's adapters.
 
     Args:
         pool: The pool.
@@ -67,6 +68,7 @@ def pool_devices(
             {"adapters": ",".join(faults), "healthyAdapters": len(faults) - len(reasons)}
         ),
         unit=pool.resource,
+        handle=tuple(faults),  # the names of many adapters are longer than an attribute may be
     )
     return _slots(device, _prefix(pool.resource.rpartition("/")[2]), pool.containers)
 
@@ -197,6 +199,7 @@ def _slots(device: kdp.Device, prefix: str, count: int) -> list[kdp.Device]:
             shareable=device.shareable,
             unit=device.unit,
             identity=device.identity,
+            handle=device.handle,
         )
         for number in range(count)
     ]
