@@ -300,6 +300,25 @@ def test_in_the_exclusive_mode_an_adapter_in_a_container_stays_listed(node: Sysf
     assert list(found(backend)) == [OWN]
 
 
+def test_in_the_exclusive_mode_a_guest_whose_adapters_are_all_in_containers_is_ready(
+    sysfs_tree: SysfsTree, write_config: Write
+) -> None:
+    """No physical function's adapter stays behind in a guest, and the driver was said to be missing."""
+    guest = Node(sysfs_tree)
+    used = guest.pci("0000:00:04.0", numa=0)
+    guest.net(used, "eth1")
+    guest.hca("mlx5_0", used, guid=GUID(1), ports=[{"link_layer": "Ethernet"}])
+    sysfs_tree.write("/sys/module/ib_core/parameters/netns_mode", "N")
+    backend = _backend(sysfs_tree, write_config, {"pciAddresses": ["0000:00:04.0"], "isRdma": True})
+    assert list(found(backend)) == ["0000:00:04.0"]
+    sysfs_tree.vanish(f"{used}/infiniband/mlx5_0")
+    sysfs_tree.vanish(f"{used}/net/eth1")
+    assert {id_: device.health.is_healthy for id_, device in found(backend).items()} == {"0000:00:04.0": True}
+    sysfs_tree.write("/sys/module/ib_core/parameters/netns_mode", "Y")
+    with pytest.raises(kdp.NotReady, match="mlx5_core made no RDMA device"):
+        backend.discover()
+
+
 # -- vDPA --------------------------------------------------------------------------------------------------------------
 
 

@@ -174,7 +174,9 @@ class Rdma(kdp.DeviceBackend):
         complaints = set(self._config.warnings)
         hcas = read_hcas(self.host, self._known)
         self._hcas = hcas
-        if not hcas and self._config.needs_rdma:
+        shared = shares_namespaces(self.host)
+        # In the exclusive mode an adapter is gone from here while a container has its function.
+        if not hcas and self._config.needs_rdma and (shared or self._mode != "vf"):
             self._expect_drivers()
         interfaces = {name for hca in hcas for name in hca.interfaces}
         own = {name for hca in hcas if not hca.facts.is_virtual for name in hca.interfaces}
@@ -188,7 +190,6 @@ class Rdma(kdp.DeviceBackend):
             if hca.fault is None
             for name in hca.missing
         )
-        shared = shares_namespaces(self.host)
         if self._mode == "vf":
             found = self._functions(hcas, manager, complaints, interfaces, shared=shared)
         else:
