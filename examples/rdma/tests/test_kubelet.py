@@ -12,7 +12,7 @@ import pytest
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
 from kdp_rdma import Rdma
 
-from .conftest import DOWN, Watched
+from .conftest import DOWN, Node, Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -79,6 +79,26 @@ async def test_a_port_that_goes_down_is_told_at_once_and_comes_back(
         node.link_event("ib1", state="up")
         await kubelet.until(allocatable={resource: 2})
         figure("a port that came up reaches the kubelet after two good looks", (time.perf_counter() - started) * 1000)
+
+
+async def test_the_events_of_an_interface_that_was_renamed_were_not_heard(
+    node: SysfsTree, kubelet: SimulatedKubelet
+) -> None:
+    resource, card = "rdma/hca", "/sys/devices/pci0000:af/0000:af:00.0"
+    made = Node(node)
+    node.write("/sys/class/net/ib1/ifindex", 7)
+    backend = Watched(node.host, mode="hca", link_types=["infiniband"])
+    async with kubelet.serving(backend, host=node.host):
+        await kubelet.until(allocatable={resource: 2})
+        await backend.listens()
+        made.net(card, "new", link_type=32)
+        node.write("/sys/class/net/new/ifindex", 7)
+        node.remove("/sys/class/net/ib1")
+        node.remove(f"{card}/net/ib1")
+        _port(node, "mlx5_1", DOWN)
+        node.link_event("new", state="down")
+        await kubelet.until(allocatable={resource: 1})
+        assert _healthy(kubelet, resource) == {"0c42a10300000001-0"}
 
 
 async def test_an_adapter_that_is_unplugged_and_comes_back(

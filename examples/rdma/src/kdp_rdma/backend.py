@@ -144,6 +144,7 @@ class Rdma(kdp.DeviceBackend):
         self._known = Known()
         self._hcas: Sequence[Hca] = ()
         self._interfaces = set[str]()
+        self._indices = set[int]()
         self._complaints: set[str] = set()
         self._interval: int | None = None
         self._metered: dict[str, tuple[str, ...]] = {}
@@ -196,11 +197,17 @@ class Rdma(kdp.DeviceBackend):
             found = self._adapters(hcas, manager, complaints, refused=None if shared else EXCLUSIVE)
             paths = {hca.identity: hca.port_paths for hca in hcas} if self._mode == "hca" else {}
             self._metered = {device.id: paths.get(device.unit, ()) for device in found}
-        self._interfaces = interfaces  # whole at any moment: events are compared with it meanwhile
+        # Whole at any moment: events are compared with them meanwhile.
+        self._indices = {index for name in interfaces if (index := self._index_of(name))}
+        self._interfaces = interfaces
         for complaint in sorted(complaints - self._complaints):
             logger.warning("%s", complaint)
         self._complaints = complaints
         return found
+
+    def _index_of(self, name: str) -> int | None:
+        interface = self.host.net_interface(name)
+        return None if interface is None else interface.index
 
     def _expect_drivers(self) -> None:
         """Refuse to be ready while an adapter is on the PCI bus and no driver has made an RDMA device of any."""
@@ -327,10 +334,13 @@ class Rdma(kdp.DeviceBackend):
                 report.rescan()
 
     async def _follow_links(self, watch: kdp.hardware.LinkWatch, report: kdp.Reporter) -> None:
-        """A port has no event; that of its interface comes some milliseconds before or after the change."""
+        """A port has no event; that of its interface comes some milliseconds before or after the change.
+
+        An interface that was renamed has its number still, and its events have its new name.
+        """
         while True:
             events = await watch.events(at_most=None)
-            if not events or any(event.name in self._interfaces for event in events):
+            if not events or any(event.name in self._interfaces or event.index in self._indices for event in events):
                 report.rescan()
                 await anyio.sleep(SETTLING)
                 report.rescan()
