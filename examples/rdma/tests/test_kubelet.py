@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+import kdp.hardware
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
 from kdp_rdma import Rdma
 
@@ -161,3 +164,25 @@ async def test_of_an_adapter_that_comes_only_the_last_event_counts(node: SysfsTr
         node.uevent("add", f"{card}/infiniband/mlx5_1")
         await report.until(2)
         tasks.cancel_scope.cancel()
+
+
+async def test_without_events_and_without_polling_changes_were_seen_every_none_seconds(
+    node: SysfsTree,
+    write_config: Callable[[Any], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def refuse(watch: kdp.hardware.LinkWatch) -> kdp.hardware.LinkWatch:
+        watch.refused = "the kernel's link events are refused: Operation not permitted"
+        return watch
+
+    monkeypatch.setattr(kdp.hardware.LinkWatch, "__aenter__", refuse)
+    pools = [{"resourceName": "all", "rdmaHcaMax": 1, "selectors": {"linkTypes": ["infiniband"]}}]
+    backend = Rdma(node.host, config=write_config({"periodicUpdateInterval": 0, "configList": pools}))
+    backend.discover()
+    report = Counting()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(backend.watch, report)
+        await report.until(1)
+        tasks.cancel_scope.cancel()
+    assert "the kernel's link events are refused: Operation not permitted; changes are not seen" in caplog.messages

@@ -319,7 +319,8 @@ class Rdma(kdp.DeviceBackend):
         ):
             for refused in (devices.refused, links.refused):
                 if refused is not None:
-                    logger.warning("%s; changes are seen every %s s", refused, self.poll_interval)
+                    seen = "not seen" if self.poll_interval is None else f"seen every {self.poll_interval:g} s"
+                    logger.warning("%s; changes are %s", refused, seen)
             report.rescan()  # for what happened before anybody listened
             tasks.start_soon(self._follow_devices, devices, report)
             tasks.start_soon(self._follow_links, links, report)
