@@ -202,7 +202,7 @@ class DeviceBackend(abc.ABC):
         poll_interval: Seconds from the beginning of one ``discover`` to that of the next; after one that takes longer
             than half of them, half of them. The first is shorter by up to half, so that backends which open together do
             not discover in step. None: only at the start and on ``rescan``. While a device is on its way back it is
-            sooner: see `HealthPolicy.recheck`.
+            sooner: see `HealthPolicy.recheck`. It may change: it is read after each ``discover``.
         stale_after: Seconds for which the last known devices keep their health while ``discover`` fails or hangs;
             then they are Unhealthy with the reason. They never vanish because of a failure.
         health_policy: From when on a device counts as dead, and as alive again.

@@ -143,7 +143,7 @@ class Supervisor:
         preferences: Which devices to prefer; None: there is no policy.
         preferred: Counts the answers: see `kdp.allocation.preferences.Preferences`.
         deadlines: As given.
-        poll_interval: Seconds between discoveries; None: the backend is not polled.
+        poll_interval: Seconds between discoveries; None: the backend is not polled. A backend's own may change.
         hooks: How the backend's hooks are called.
         measuring: What it measures; None: nothing, or nobody wants to know.
         labelling: What labels it wants for the node; None: nobody wants to know.
@@ -196,6 +196,7 @@ class Supervisor:
         self._wants_counters = wants_counters and self.hooks.overridden("counters")
         self.counters: Mapping[str, Mapping[str, Amount]] = {}
         self.device_of: Callable[[str], str] = backend.device_of if isinstance(backend, WrappedBackend) else str
+        self._is_own_interval = poll_interval is ...
         self.poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
         self.outdated: Callable[[Sequence[Device]], Mapping[str, str]] = lambda _: {}
@@ -395,6 +396,8 @@ class Supervisor:
             check_attributes(self.backend)
         except ConfigurationError as error:
             raise InvalidValueError(str(error)) from None
+        if self._is_own_interval:
+            self.poll_interval = self.backend.poll_interval
         devices = self._placed(checked_devices(found, self.backend, self._publisher.devices))
         resources = static_resources(self.backend)
         if self._check is not None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -252,3 +253,59 @@ async def test_a_misspelt_resource_was_served_without_a_device_and_without_a_wor
         "Misspelt: devices are of example.com/slot, and no device is of example.com/slto, which the class names: is "
         "one of them misspelt?"
     )
+
+
+class Repaced(kdp.DeviceBackend):
+    """Learns while it serves how often it wants to be asked, as from a file that was changed."""
+
+    resource = "example.com/widget"
+
+    def __init__(self) -> None:
+        self.poll_interval: float | None = 3600.0
+        self.looks = 0
+        self.is_at_pace = anyio.Event()
+
+    @override
+    async def discover(self) -> list[kdp.Device]:
+        self.poll_interval = 0.01
+        self.looks += 1
+        if self.looks == 3:
+            self.is_at_pace.set()
+        return []
+
+
+@pytest.mark.anyio
+async def test_an_interval_that_a_backend_changed_was_ignored() -> None:
+    supervisor = Supervisor(backend := Repaced(), host=Host())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        with anyio.fail_after(PATIENCE):
+            await backend.is_at_pace.wait()
+        tasks.cancel_scope.cancel()
+    assert supervisor.poll_interval == 0.01
+
+
+class Mispaced(Repaced):
+    @override
+    async def discover(self) -> list[kdp.Device]:
+        found = await super().discover()
+        self.poll_interval = -1.0
+        return found
+
+
+@pytest.mark.parametrize(
+    ("make", "more", "interval"),
+    [(Repaced, {"poll_interval": 60.0}, 60.0), (Repaced, {"poll_interval": None}, None), (Mispaced, {}, 3600.0)],
+    ids=["the admin's", "never", "one that cannot be"],
+)
+@pytest.mark.anyio
+async def test_an_interval_that_a_backend_changed_is_in_force_only_if_it_may(
+    make: type[Repaced], more: dict[str, Any], interval: float | None
+) -> None:
+    supervisor = Supervisor(backend := make(), host=Host(), **more)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        with anyio.fail_after(PATIENCE):
+            await supervisor.discovery.after(supervisor.discovery.version)
+        tasks.cancel_scope.cancel()
+    assert (backend.looks, supervisor.poll_interval) == (1, interval)
