@@ -228,7 +228,7 @@ async def test_after_a_reload_unprepare_did_not_wait_for_a_late_allocate(world: 
     await call
     world.start()
     undo = asyncio.create_task(unprepared(world))
-    await until(lambda: world.supervisor.hooks.state.lanes["allocate"].lock._waiters)  # type: ignore[attr-defined]
+    await until(lambda: world.supervisor.hooks.state.lanes["allocate"].lock._waiters)
     assert [each[0] for each in backend.calls] == ["allocate"]
     backend.gate.set()
     assert await undo == ""
