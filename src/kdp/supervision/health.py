@@ -27,7 +27,7 @@ Invariants, each with a mutant in the tests that breaks it:
 3. A device without a faulty condition is listed Healthy, unless it is in quarantine and its last fault ended less than
    its hold-down ago, which has a bound. What is due is not due again.
 4. Quarantine begins at the flap that is one too many, and at each flap within ``flap_window`` after a quarantine; the
-   hold-down doubles with each of these and is forgotten after a quiet ``flap_window``.
+   hold-down doubles with each of these and is forgotten after a quiet ``flap_window``. To be withheld is no flap.
 5. While the probe itself is silent every device is Unhealthy; that leaves no trace: neither flap nor good probe.
 6. Each change of state is told once. Reason and since are kept while it lasts; what has not changed is the same object.
 7. A further probe is wanted exactly while a row of probes of a listed device is unfinished.
@@ -239,7 +239,8 @@ class _Record:
                 return
         elif is_faulty:
             self.causes = causes
-            if was_up and not is_new and self._flap(now, policy):
+            works = all(cause.startswith((SCRUBBED, TAKEN)) for cause in causes)
+            if was_up and not is_new and not works and self._flap(now, policy):
                 self._be(HealthState.QUARANTINED, self._quarantined())
                 return
         if is_faulty:

@@ -10,7 +10,7 @@ import pytest
 
 from kdp.model.devices import Device, Health
 from kdp.model.health_policy import HealthPolicy
-from kdp.supervision.health import DeviceHealth, HealthChange, HealthMonitor, HealthState
+from kdp.supervision.health import SCRUBBED, DeviceHealth, HealthChange, HealthMonitor, HealthState
 from kdp_testkit.patience import PATIENCE
 
 CARD = [Device(id="card-0", unit="card"), Device(id="card-1", unit="card"), Device(id="other")]
@@ -94,6 +94,20 @@ def test_the_third_flap_leads_to_quarantine_which_grows_and_ends() -> None:
 
 
 @pytest.mark.thorough
+def test_a_device_that_was_scrubbed_after_each_pod_was_quarantined() -> None:
+    """Three short pods, and no further one got it for a minute, then for two, then for four."""
+    subject = monitor(WELL)
+    for now in range(10):
+        assert states(subject.nodes({"a": f"{SCRUBBED}, since 12:00"}, now)) == [("a", "healthy", "unhealthy")]
+        assert states(subject.nodes({}, now + 0.5)) == [("a", "unhealthy", "healthy")]
+    assert states(subject.nodes({"a": f"{SCRUBBED}, since 12:00"}, 10)) == [("a", "healthy", "unhealthy")]
+    subject.nodes({}, 11)
+    for now in (20, 30):  # what is broken besides still counts
+        subject.nodes({"a": "/dev/a is gone"}, now)
+        subject.nodes({}, now + 1)
+    assert states(subject.nodes({"a": "/dev/a is gone"}, 40)) == [("a", "healthy", "quarantined")]
+
+
 def test_a_device_that_flaps_a_thousand_times_a_second_costs_no_more_each_time() -> None:
     """All flaps of ten minutes were kept where no number of them leads to a quarantine, and counted at each one."""
     subject = monitor(WELL, flaps=None)
