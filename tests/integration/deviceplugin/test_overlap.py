@@ -68,7 +68,7 @@ async def test_a_second_process_that_comes_later_is_noticed_and_its_end_too(
     kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was said at the start only: a second DaemonSet a day later was silent."""
-    monkeypatch.setattr("kdp.deviceplugin.plugin.RIVAL_PAUSE", 0.05)
+    monkeypatch.setattr("kdp.deviceplugin.rivals.LOOK_PAUSE", 0.05)
     path = SocketNames(kubelet.paths.device_plugin_dir, RESOURCE).path(1)
     async with connected(kubelet, Widgets("w0")) as manager:
         assert "rival" not in manager.status().resources[RESOURCE].details
