@@ -300,8 +300,9 @@ async def test_a_start_that_takes_long_was_called_a_hook_that_blocks(managers: l
 async def test_after_a_reload_that_changed_the_mode_the_status_told_the_old_one(tmp_path: Path) -> None:
     daemon = Daemon(ServingPlan((Widgets(),), Settings(socket=tmp_path / "s")))
     new = ServingPlan((Widgets(),), Settings(socket=tmp_path / "s", mode="dra", node_name="node-1"))
-    with daemon._probes(new):
-        code, text = await anyio.to_thread.run_sync(asking.ask, str(tmp_path / "s"), "/status.json")
-    assert code == 0
+    code, text = 1, ""
+    with daemon._probes(new), anyio.fail_after(PATIENCE):
+        while code != 0:  # the socket is made in a thread
+            code, text = await anyio.to_thread.run_sync(asking.ask, str(tmp_path / "s"), "/status.json")
     told = json.loads(text)
     assert (told["mode"], told["node"]) == ("dra", "node-1")
