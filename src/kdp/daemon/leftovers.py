@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 
 from ..cdi import cdi_kind
-from ..dra.names import driver_name
 from ..dra.sockets import DriverSockets
 from ..errors import InvalidNameError
 from ..kubelet.sockets import PREFIX, is_answered, plugin_prefix
@@ -331,5 +330,4 @@ def _holder(path: Path) -> str | None:
 def owner_of(plan: ServingPlan, targets: Iterable[str]) -> FileOwner:
     """Return the owner of a plan's files; without a name, a driver has the one that its resource gives it."""
     resources = tuple(backend.resource for backend in plan.served() if backend.resource is not None)
-    driver = plan.settings.driver_name or (driver_name(resources[0]) if resources else None)
-    return FileOwner(targets=tuple(targets), keys=plan.keys, resources=resources, driver=driver)
+    return FileOwner(targets=tuple(targets), keys=plan.keys, resources=resources, driver=plan.driver)

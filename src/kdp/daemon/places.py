@@ -32,22 +32,17 @@ _PLACES: Final = (
 """The settings whose directories are the node's: kdp makes none of them. Kubelets before 1.37 have no pods API."""
 
 
-def written_places(settings: Settings, resource: str | None = None) -> Mapping[str, Path]:
+def written_places(settings: Settings, driver: str | None = None) -> Mapping[str, Path]:
     """Return the directories that are written to while a plan is served, by the name that metrics have for them.
 
     Args:
         settings: The plan's.
-        resource: What the first backend serves, which names a driver that the settings do not name.
+        driver: The DRA driver's name, see `ServingPlan.driver`; None: it is not known.
     """
     paths = settings.paths
     if settings.mode == "dra-controller":  # it has no kubelet
         return {}
     if settings.mode == "dra":
-        driver = settings.driver_name
-        if driver is None and resource is not None:
-            from ..dra.names import driver_name  # late: a device plugin is no driver
-
-            driver = driver_name(resource)
         claims = paths.plugins_dir / (driver or "")
         found = {"plugins": paths.plugins_registry_dir, "claims": claims, "cdi": settings.cdi_dir}
     else:

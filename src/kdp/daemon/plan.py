@@ -103,6 +103,14 @@ class ServingPlan:
         return tuple(key_of(backend, self.settings.kubelet_root) for backend in self.backends)
 
     @property
+    def driver(self) -> str | None:
+        """The DRA driver's name, which its resource gives it if the settings do not; None: nothing names one."""
+        from ..dra.names import driver_name  # late: a device plugin is no driver
+
+        named = [backend.resource for backend in self.served() if backend.resource is not None]
+        return self.settings.driver_name or (driver_name(named[0]) if named else None)
+
+    @property
     def socket(self) -> Path | None:
         """Where this process answers the commands of its node; None: nowhere."""
         if self.settings.socket is not ...:

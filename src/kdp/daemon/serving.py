@@ -355,7 +355,8 @@ class Daemon:
             logger.warning(
                 "--metrics pods: a controller sees no pods, so no series names one; give it to the nodes' drivers"
             )
-        self._directories = Directories(written_places(plan.settings, plan.backends[0].resource))
+        driver = plan.driver if plan.settings.mode == "dra" else None
+        self._directories = Directories(written_places(plan.settings, driver))
         return Metrics(
             version=__version__,
             mode=plan.settings.mode,

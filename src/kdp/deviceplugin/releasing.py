@@ -73,15 +73,6 @@ class Releaser:
                     records.postpone_release(record)
                     return
                 await self._call(record, supervisor)
-        except HookTimeoutError as error:
-            ids = ", ".join(record.ids)
-            logger.warning("%s: %s: %s; no pod gets it until then", record.resource, ids, sentence(error))
-            try:
-                await supervisor.hooks.idle("released", deadline=None)
-            except asyncio.CancelledError:
-                records.cancel_release(record)
-                raise
-            records.fail_release(record)
         except KdpError as error:
             again = records.fail_release(record)
             ids = ", ".join(record.ids)
@@ -105,6 +96,10 @@ class Releaser:
         )
         try:
             await supervisor.call("released", allocation, deadline=limit, work=record.uid)
-        except KdpError:
+        except KdpError as error:
+            if isinstance(error, HookTimeoutError):
+                ids = ", ".join(record.ids)
+                logger.warning("%s: %s: %s; no pod gets it until then", record.resource, ids, sentence(error))
+                await supervisor.hooks.idle("released", deadline=None)  # its thread may still write to the state
             await self._tracker.records.keep_state_of(record, allocation.state)  # what is done need not be done again
             raise

@@ -267,7 +267,8 @@ def _probes(deployment: Deployment) -> Document:
     if http is None:
         return {}
     # Where it listens at all addresses, the kubelet asks at the pod's, as it does without a host.
-    port = _without_nothing(port=_PORT_NAME, host=None if http.host in ("", "0.0.0.0", "::") else http.host)  # noqa: S104
+    host = None if http.host in ("", "0.0.0.0", "::") else http.host  # noqa: S104
+    port = _without_nothing(port=_PORT_NAME, host=host)
     timing = {"periodSeconds": 10, "timeoutSeconds": 5}
     alive: Document = {"httpGet": {"path": "/livez", **port}, **timing}
     return ports | {

@@ -198,7 +198,7 @@ class Hooks:
                     text = f"waiting for {hook}() of {self.label}, which has not returned for {LONG:g} s"
                     self.waiting(f"{text}; its deadline is {deadline:g} s")
             finished, _ = await asyncio.wait({done}, timeout=limit.left)
-        except asyncio.CancelledError:  # as by a reload
+        except asyncio.CancelledError:  # a reload does that
             await _cancel(done)
             _remember_late(lane, work, done)
             raise

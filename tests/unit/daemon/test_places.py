@@ -10,7 +10,9 @@ from typing import Any
 import attrs
 import pytest
 from tests.nobody import as_nobody
+from typing_extensions import override
 
+import kdp
 from kdp.daemon import places
 from kdp.daemon.places import (
     warn_of_closed_kubelet,
@@ -19,6 +21,7 @@ from kdp.daemon.places import (
     why_nothing_is_kept,
     written_places,
 )
+from kdp.daemon.plan import ServingPlan
 from kdp.daemon.settings import DEFAULT_STATE_DIR, Settings
 from kdp.kubelet.paths import KubeletPaths
 
@@ -92,11 +95,20 @@ def test_a_file_was_told_as_a_directory_of_root(
     assert caplog.messages == [f"--device-plugin-dir {file}: Not a directory; {remedy}"]
 
 
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+
 def test_the_claims_of_a_driver_were_looked_for_in_a_directory_that_its_pod_may_not_write_to() -> None:
     """An alert of its manifests fired on each node: only the driver's own directory is mounted."""
     paths = KubeletPaths.under(Path("/k"))
     of_drivers = paths.plugins_dir
     settings = Settings(mode="dra", kubelet_root=Path("/k"))
-    assert written_places(settings, "example.com/widget")["claims"] == of_drivers / "widget.example.com"
-    named = attrs.evolve(settings, driver_name="w.example.com")
-    assert written_places(named, "example.com/widget")["claims"] == of_drivers / "w.example.com"
+    plan = ServingPlan((Widgets(),), settings)
+    assert written_places(settings, plan.driver)["claims"] == of_drivers / "widget.example.com"
+    named = attrs.evolve(plan, settings=attrs.evolve(settings, driver_name="w.example.com"))
+    assert written_places(named.settings, named.driver)["claims"] == of_drivers / "w.example.com"
