@@ -31,7 +31,7 @@ from ..startup import shown
 from ..storage import locks, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
     from types import TracebackType
 
@@ -83,15 +83,29 @@ class _Obstacle:
 class ModeLock:
     """Holds the locks of a mode; an async context manager, which is entered when the other mode has gone.
 
+    Args:
+        directory: Where the lock files are.
+        mode: Ours.
+        keys: What is served, as `key_of` returns it.
+        pause: Waits for so many seconds between two tries. What it raises ends the waiting, and nothing is held.
+
     Attributes:
         problem: Why it waits, as a sentence; None: it does not.
     """
 
-    def __init__(self, directory: Path, mode: Mode, keys: Iterable[str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        mode: Mode,
+        keys: Iterable[str],
+        *,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self.problem: str | None = None
         self._directory = directory
         self._mode: Mode = mode
         self._keys = sorted(set(keys))
+        self._pause = pause
         self._held: dict[Path, int] = {}
 
     async def __aenter__(self) -> Self:
@@ -102,7 +116,7 @@ class ModeLock:
                 logger.warning("%s", obstacle.problem)
                 self.problem = obstacle.problem
             # Two that begin at once must not stay in step.
-            await asyncio.sleep((BRIEF / 20 if is_brief else LOOK_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311
+            await self._pause((BRIEF / 20 if is_brief else LOOK_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311
         self.problem = None
         return self
 

@@ -12,11 +12,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ..errors import ConfigurationError
+from ..kubelet.paths import DEVICE_PLUGIN_DIR
 from ..storage.room import why_no_file
 from .settings import SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from .settings import Settings
 
@@ -51,6 +53,22 @@ def written_places(settings: Settings, driver: str | None = None) -> Mapping[str
         if settings.cdi != "off":
             found["cdi"] = settings.cdi_dir
     return found if settings.state_dir is None else {**found, "state": settings.state_dir}
+
+
+def check_directories(settings: Settings, given: Collection[str]) -> None:
+    """Refuse a test's plugin directory beside the node's own directories, which the test would read and write."""
+    if settings.device_plugin_dir == DEVICE_PLUGIN_DIR:
+        return
+    missing: list[str] = []
+    if not {"kubelet_root", "pod_resources_dir"} & set(given):
+        missing.append(f"kubelet_root is the node's {settings.kubelet_root}")
+    if "state_dir" not in given:
+        missing.append(f"state_dir is the node's {settings.state_dir}")
+    if missing:
+        raise ConfigurationError(
+            f"kdp.serve(device_plugin_dir={str(settings.device_plugin_dir)!r}): {' and '.join(missing)}; give them as "
+            "well, or in a test use kubelet.serving(backend) of kdp.testing.SimulatedKubelet"
+        )
 
 
 def warn_of_missing_places(settings: Settings) -> None:

@@ -21,17 +21,22 @@ import attrs
 from .. import __version__
 from ..concurrency import threads
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
-from ..kubelet.paths import DEVICE_PLUGIN_DIR
 from ..operations.status import ProcessFacts, document, moment
 from .mode_lock import ModeLock
-from .places import warn_of_closed_kubelet, warn_of_missing_places, warn_of_unusable_state, written_places
+from .places import (
+    check_directories,
+    warn_of_closed_kubelet,
+    warn_of_missing_places,
+    warn_of_unusable_state,
+    written_places,
+)
 from .plan import ServingPlan, check_backends
 from .readiness import Readiness, Rejection, judged
 from .services import check_client, managing
 from .sources import from_environment, from_keywords, resolve, warn_of_slips
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from ..concurrency.history import History
     from ..kubelet.calls import CallCounts
@@ -148,6 +153,8 @@ class Daemon:
                 await self._fall_back(plan, _cause(group))
             except (ConfigurationError, InvalidValueError) as error:
                 await self._fall_back(plan, error)
+            except _PlanChangedError:
+                pass
             finally:
                 self._manager = None
             logger.info("restarting with the changed configuration")
@@ -194,9 +201,25 @@ class Daemon:
         if settings.state_dir is None or settings.mode == "dra-controller":  # which serves no device of this node
             yield
             return
-        self._waiting = ModeLock(settings.state_dir, settings.mode, plan.keys)
+        pause = functools.partial(self._pause, plan)
+        self._waiting = ModeLock(settings.state_dir, settings.mode, plan.keys, pause=pause)
         async with self._waiting:
             yield
+
+    async def _pause(self, plan: ServingPlan, seconds: float) -> None:
+        """Pause while the other mode is there; read the configuration again if that is asked meanwhile.
+
+        Raises:
+            _PlanChangedError: The plan that waits is not the one to be served any more.
+        """
+        try:
+            await asyncio.wait_for(self._reload_asked.wait(), seconds)
+        except TimeoutError:
+            return
+        self._reload_asked.clear()
+        await self._read_plan()
+        if self._plan.needs_new_manager(plan):
+            raise _PlanChangedError
 
     @asynccontextmanager
     async def _labelled(self, plan: ServingPlan, manager: Service) -> AsyncGenerator[None]:
@@ -316,12 +339,11 @@ class Daemon:
                 deadline=SCRAPE_DEADLINE,
                 pause=SCRAPE_PAUSE,
             )
-        shows_all = settings.http_details == "all"
         make = functools.partial(
             Probes,
             readiness=self._readiness,
             path=path,
-            shows_all=shows_all,
+            shows_all=settings.http_details == "all",
             pages=pages,
             node=settings.node_name,
             why_blocked=self._why_blocked,
@@ -333,11 +355,6 @@ class Daemon:
                 raise
             logger.error("going on without probes: %s", error)
             return nullcontext() if path is None else closing(make(None))
-
-    @property
-    def _waits_for(self) -> str | None:
-        """Why nothing is served yet; None: nobody keeps it from being served."""
-        return None if self._waiting is None else self._waiting.problem
 
     def _metrics(self, plan: ServingPlan) -> Metrics | None:
         self._directories = None
@@ -432,11 +449,15 @@ class Daemon:
         return judged(
             status,
             self._plan.settings,
-            waits_for=self._waits_for,
+            waits_for=None if self._waiting is None else self._waiting.problem,
             rejection=self._rejection,
             labels=None if self._labels is None else self._labels.as_json(),
             state_problem=self._state_problem,
         )
+
+
+class _PlanChangedError(Exception):
+    """Ends the waiting for the other mode: the configuration says something else by now."""
 
 
 _Seen = tuple["BaseStatus | None", "Readiness", "Facts"]
@@ -444,15 +465,11 @@ _Seen = tuple["BaseStatus | None", "Readiness", "Facts"]
 
 def _cause(group: ExceptionGroup[Exception]) -> Exception:
     """Return the one error of a group that says most: kdp's own before others."""
-    leaves: list[Exception] = []
-    todo: list[Exception] = [group]
-    while todo:
-        error = todo.pop(0)
-        if isinstance(error, ExceptionGroup):
-            todo.extend(error.exceptions)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        else:
-            leaves.append(error)
-    return next((error for error in leaves if isinstance(error, KdpError)), leaves[0] if len(leaves) == 1 else group)
+    ours = group.subgroup(KdpError)
+    error: Exception = ours or group
+    while isinstance(error, ExceptionGroup) and (ours or len(error.exceptions) == 1):
+        error = error.exceptions[0]
+    return error
 
 
 async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> NoReturn:
@@ -479,21 +496,5 @@ async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> No
         ) from None
     layers = [from_keywords(options, function="kdp.serve"), from_environment(os.environ)]
     settings = resolve(layers)
-    _check_directories(settings, {name for layer in layers for name in layer})
+    check_directories(settings, {name for layer in layers for name in layer})
     await Daemon(ServingPlan(check_backends(backends), settings)).serve()
-
-
-def _check_directories(settings: Settings, given: Collection[str]) -> None:
-    """Refuse a test's plugin directory beside the node's own directories, which the test would read and write."""
-    if settings.device_plugin_dir == DEVICE_PLUGIN_DIR:
-        return
-    missing: list[str] = []
-    if not {"kubelet_root", "pod_resources_dir"} & set(given):
-        missing.append(f"kubelet_root is the node's {settings.kubelet_root}")
-    if "state_dir" not in given:
-        missing.append(f"state_dir is the node's {settings.state_dir}")
-    if missing:
-        raise ConfigurationError(
-            f"kdp.serve(device_plugin_dir={str(settings.device_plugin_dir)!r}): {' and '.join(missing)}; give them as "
-            "well, or in a test use kubelet.serving(backend) of kdp.testing.SimulatedKubelet"
-        )

@@ -297,6 +297,40 @@ async def test_a_start_that_takes_long_was_called_a_hook_that_blocks(managers: l
         assert daemon._why_blocked() == SLOW_START
 
 
+async def test_a_corrected_configuration_waited_for_the_other_mode_that_it_no_longer_minds(
+    managers: list[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdp.daemon.mode_lock._is_held", lambda path: path.name.endswith(".device-plugin.lock"))
+    plans = iter(
+        ServingPlan((Widgets(),), Settings(mode=mode, state_dir=tmp_path)) for mode in ("dra", "device-plugin")
+    )
+    daemon = Daemon(next(plans), read_again=lambda: next(plans))
+    async with running(daemon):
+        await until(lambda: daemon._waiting is not None and daemon._waiting.problem is not None)
+        daemon.reload()
+        await until(lambda: managers and managers[0].is_entered)
+        assert managers[0].plan.settings.mode == "device-plugin"
+        assert [file.name for file in tmp_path.glob("*.lock")] == ["example.com_widget.device-plugin.lock"]
+
+
+async def test_a_configuration_that_is_read_again_while_the_other_mode_is_there_changes_what_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdp.daemon.mode_lock._is_held", lambda _: True)
+    settings = Settings(state_dir=tmp_path)
+    backends = (Widgets(),)
+    daemon = Daemon(
+        ServingPlan(backends, settings),
+        read_again=lambda: ServingPlan(backends, attrs.evolve(settings, log_format="json")),
+    )
+    async with running(daemon):
+        await until(lambda: daemon._waiting is not None and daemon._waiting.problem is not None)
+        waiting = daemon._waiting
+        daemon.reload()
+        await until(lambda: daemon._plan.settings.log_format == "json")
+        assert daemon._waiting is waiting
+
+
 async def test_after_a_reload_that_changed_the_mode_the_status_told_the_old_one(tmp_path: Path) -> None:
     daemon = Daemon(ServingPlan((Widgets(),), Settings(socket=tmp_path / "s")))
     new = ServingPlan((Widgets(),), Settings(socket=tmp_path / "s", mode="dra", node_name="node-1"))
