@@ -11,7 +11,7 @@ import contextlib
 import errno
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -167,6 +167,8 @@ class DevicePlugin:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""
         if self._scrubs:
             devices = self._without_unscrubbed(devices)
+        elif late := self._tracker.records.unreleased(self.resource):
+            devices = without_blocked(devices, lambda device: late.get(device.id))
         if any(device.consumes for device in devices):
             devices = self._without_taken(devices)
         if self._cdi is None:
@@ -187,17 +189,16 @@ class DevicePlugin:
         why = self.supervisor.shortages(devices, held)
         return without_blocked(devices, lambda device: why.get(device.id)) if why else devices
 
-    async def _follow_offers(self) -> None:
+    async def _follow_offers(self, offers: Observable[Any]) -> None:
         """Offer anew what came back, was scrubbed, or was given away, and what shares counters with that."""
-        records = self._tracker.records
         while True:
-            version = records.offers.version
+            version = offers.version
             if self._scrubs:
-                await records.look_at_state()
+                await self._tracker.records.look_at_state()
             if self.inventory.snapshot is not None:
                 self.update(self._found)
             with anyio.move_on_after(LOOK_PAUSE if self._scrubs else None):
-                await records.offers.after(version)
+                await offers.after(version)
 
     async def _look_at_cdi(self, cdi: ResourceCdi) -> None:
         """Look regularly whether the CDI file is as it should be, and at once after a refused Allocate."""
@@ -320,8 +321,6 @@ class DevicePlugin:
         elif state in (State.WAITING, State.LOST) and (reason := self._reason()) is not None:
             self._log.lost(reason)
 
-    # -- the driver ----------------------------------------------------------------------------------------------------
-
     async def run(self) -> None:
         """Serve until `stop`. Cancellation ends it at once, without the grace that `stop` gives."""
         remove_dead(self._options.directory, self._names.has_made)
@@ -333,7 +332,9 @@ class DevicePlugin:
                 if self._cdi is not None:
                     tasks.start_soon(self._look_at_cdi, self._cdi)
                 if self._scrubs or self.supervisor.hooks.overridden("counters"):
-                    tasks.start_soon(self._follow_offers)
+                    tasks.start_soon(self._follow_offers, self._tracker.records.offers)
+                elif self.supervisor.hooks.overridden("released"):
+                    tasks.start_soon(self._follow_offers, self._tracker.records.late)
                 while self._session.state is not State.STOPPED:
                     event, before = await self._next_event(), self._session.state
                     commands = self._session.handle(event, time.monotonic())
@@ -375,11 +376,9 @@ class DevicePlugin:
         deadline = self._session.deadline
         if deadline is None:
             return await self._mailbox.get()
-        try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                return await self._mailbox.get()
-        except TimeoutError:
-            return session.Tick()
+        with anyio.move_on_after(max(0.0, deadline - time.monotonic())):
+            return await self._mailbox.get()
+        return session.Tick()
 
     async def _obey(self, command: session.Command, tasks: TaskGroup) -> None:
         match command:

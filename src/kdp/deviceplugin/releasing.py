@@ -100,6 +100,7 @@ class Releaser:
             if isinstance(error, HookTimeoutError):
                 ids = ", ".join(record.ids)
                 logger.warning("%s: %s: %s; no pod gets it until then", record.resource, ids, sentence(error))
+                self._tracker.records.note_late(record)
                 await supervisor.hooks.idle("released", deadline=None)  # its thread may still write to the state
             await self._tracker.records.keep_state_of(record, allocation.state)  # what is done need not be done again
             raise

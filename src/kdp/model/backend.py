@@ -349,7 +349,8 @@ class DeviceBackend(abc.ABC):
         the other hooks left (contract section 10; the API's directory must be mounted). Once for each allocation;
         a plugin that is killed may do it again. Never while a pod holds one of the devices: if they are given to
         another pod before it could be told, it is told when that one has ended, too; allocations of the same devices
-        that left equal states count as one then. While it runs, an ``allocate`` of these devices waits. Deadline 60 s.
+        that left equal states count as one then. While it runs, an ``allocate`` of these devices waits. Deadline 60 s;
+        after that, a device plugin lists them Unhealthy until it has ended.
         May raise: it is called again with growing pauses (5 s to 5 min; 1 min for a scrub), and finds ``state`` as it
         left it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -28,7 +27,6 @@ from kdp.deviceplugin.tracking.pace import Pace
 from kdp.kubelet.podresources import PodResources
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, Container, ContainerStartError, Pod, SimulatedKubelet, events
-from kdp_testkit.patience import PATIENCE
 
 from .helpers import RESOURCE, Widgets, connected, running, until
 
@@ -376,22 +374,21 @@ class Resetting(Kept):
 async def test_a_release_beyond_its_deadline_reset_the_device_of_the_next_pod(
     kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The device was given away although the hook's thread was still at it."""
-    backend = Resetting("w0")
+    """The device was given away, and later offered, although the hook's thread was still at it."""
+    backend = Resetting("w0", "w1")
     deadlines = Deadlines(released=0.05, allocate=0.3)
-    async with connected(kubelet, backend, pace=QUICK, deadlines=deadlines):
+    async with connected(kubelet, backend, pace=QUICK, deadlines=deadlines) as manager:
         first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        [held] = first.containers["main"].devices[RESOURCE]
         await kubelet.delete(first.pod)
-        await until(lambda: "did not return within 0.05 s" in caplog.text)
-        with pytest.raises(AdmissionError):
-            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await kubelet.until(allocatable={RESOURCE: 1})
+        assert "did not return within 0.05 s" in caplog.text
+        [plugin] = manager.status().resources.values()
+        assert str(plugin.listed[held].health).startswith("Unhealthy (still being cleaned up after its last pod, since")
         backend.may_return.set()
-        await until(lambda: backend.returned)
-        with anyio.fail_after(PATIENCE):
-            while True:
-                with contextlib.suppress(AdmissionError):
-                    await kubelet.admit(Pod.asking({RESOURCE: 1}))
-                    break
+        await kubelet.until(allocatable={RESOURCE: 2})
+        for _ in range(2):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
     assert len(backend.returned) == 1
 
 

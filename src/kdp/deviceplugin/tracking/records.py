@@ -42,6 +42,9 @@ logger = logging.getLogger(__name__)
 UNSAVED: Final = "its devices are scrubbed between two pods, and allocations cannot be saved"
 """Why a resource offers nothing: after a crash nobody would know which devices to scrub."""
 
+CLEANED: Final = "still being cleaned up after its last pod"
+"""How the reason of a device begins whose `released` has not returned by its deadline."""
+
 ADOPT_PATIENCE = 5.0
 """Seconds that the first device list waits for the disk to say what earlier processes gave."""
 
@@ -64,11 +67,13 @@ class AllocationRecords:
     Attributes:
         changes: Changes when the kubelet may have to be asked sooner.
         offers: Changes when other devices may have to be offered: one was given away, came back, or was released.
+        late: Changes when a release has not ended by its deadline, and when it ends at last.
     """
 
     def __init__(self, allocations: Allocations, *, plugin_dir: Path, state_dir: Path | None, period: float) -> None:
         self.changes: Observable[None] = Observable(None)
         self.offers: Observable[None] = Observable(None)
+        self.late: Observable[tuple[AllocationRecord, ...]] = Observable(())
         self._allocations = allocations
         self._plugin_dir = plugin_dir
         self._state_dir = state_dir
@@ -353,6 +358,15 @@ class AllocationRecords:
         withheld = self._allocations.withheld(resource, ids)
         return {device_id: f"{SCRUBBED}, {self._since(use)}" for device_id, use in withheld.items()}
 
+    def unreleased(self, resource: str) -> dict[str, str]:
+        """Return the devices whose release is late, each with the reason of its health."""
+        return {
+            device_id: f"{CLEANED}, {self._since(record)}"
+            for record in self.late.value
+            if record.resource == resource
+            for device_id in record.ids
+        }
+
     def shared_with(self, resource: str, ids: Collection[str], *, is_over: bool = False) -> dict[str, tuple[str, ...]]:
         """Return which other replicas of the same devices are allocated; see `Allocations.others`."""
         return self._allocations.others(resource, ids, is_over=is_over)
@@ -404,27 +418,38 @@ class AllocationRecords:
                     resource.devices.pop(device_id, None)
             await self._save(resource)
         finally:
-            self._running.pop(record.uid).set()
+            self._end_release(record)
             self.offers.set(None)
 
     def fail_release(self, record: AllocationRecord) -> float:
         """Have an allocation handed out again later; return in how many seconds."""
         now = time.monotonic()
         self._allocations.failed(record, now)
-        self._running.pop(record.uid).set()
+        self._end_release(record)
         self._changed()
         return record.retry_at - now
 
     def postpone_release(self, record: AllocationRecord) -> None:
         """Have an allocation handed out again later: not all of its devices are there."""
         self._allocations.postpone(record, time.monotonic())
-        self._running.pop(record.uid).set()
+        self._end_release(record)
         self._changed()
 
     def cancel_release(self, record: AllocationRecord) -> None:
         """Have an allocation handed out again: its release was broken off."""
         self._allocations.withdraw(record)
+        self._end_release(record)
+
+    def note_late(self, record: AllocationRecord) -> None:
+        """Note that a release has not ended by its deadline: its devices are not offered until it has."""
+        self.late.set((*self.late.value, record))
+        self.offers.set(None)
+
+    def _end_release(self, record: AllocationRecord) -> None:
         self._running.pop(record.uid).set()
+        if record in self.late.value:
+            self.late.set(tuple(each for each in self.late.value if each is not record))
+            self.offers.set(None)
 
     def _changed(self) -> None:
         if self._allocations.is_waiting:  # most Allocates change nothing that would be looked at sooner
