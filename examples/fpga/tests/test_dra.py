@@ -90,6 +90,15 @@ def test_a_board_that_had_the_function_at_the_last_look_was_not_programmed(node_
     assert backend.allocate(given).env["FPGA_AFU_1"] == FUNCTION
 
 
+def test_a_card_of_amd_in_a_claim_with_a_function_was_a_key_error(node_from: NodeFrom) -> None:
+    backend = Fpga(node_from(NODE).host, mode="region", annotation=False, programmer="/opt/programmer")
+    card = kdp.Device(id="0000:65:00.1", resource="amd.com/shell", attributes={"shell": "shell"})
+    given = kdp.Allocation(resource="r", devices=(card,), deadline=0, config=FpgaConfig(function=FUNCTION))
+
+    with pytest.raises(kdp.AllocationError, match=r"0000:65:00\.1 has no region that could be programmed; select"):
+        backend.allocate(given)
+
+
 def test_without_a_programmer_a_board_must_have_the_function(node_from: NodeFrom) -> None:
     backend = Fpga(node_from(NODE).host, mode="region", annotation=False)
     first, *_ = backend.discover()

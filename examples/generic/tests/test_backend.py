@@ -251,6 +251,17 @@ def test_a_device_of_a_mere_number_did_not_say_what_stays(tree: Tree, backend: M
     assert device.edits == kdp.ContainerEdits.of_node("/dev/by-name/left")
 
 
+def test_a_device_that_is_left_out_owned_its_nodes(tree: Tree, backend: Make) -> None:
+    """A third device was unhealthy, because of one that nobody ever saw."""
+    tree.node("/dev/a0")
+    tree.node("/dev/b0")
+    made = backend(
+        "resources: [{name: a.io/widget, groups: [{id: one, paths: [{path: /dev/a0}]}, "
+        "{id: one, paths: [{path: '/dev/b*'}]}, {id: two, paths: [{path: /dev/b0}]}]}]"
+    )
+    assert [(device.id, device.health.is_healthy) for device in made.discover()] == [("one", True), ("two", True)]
+
+
 def test_two_devices_with_one_id_leave_the_first_and_one_sentence(
     tree: Tree, backend: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -297,8 +297,7 @@ class Fpga(kdp.DeviceBackend):
         if len(members) > _TWO:
             wrong.append(
                 f"{len(members)} functions say the serial number {first.serial.value}, and a card has {_TWO}: kdp "
-                "cannot "
-                "tell which functions are one card"
+                "cannot tell which functions are one card"
             )
         if is_twin and self._card_unit == "card" and first.serial.value is None:
             wrong.append(f"{first.serial.problem}: kdp cannot tell which functions are one card")

@@ -52,7 +52,7 @@ def told(
         may_have_programmer: Whether the plugin's mode takes the option ``programmer``.
 
     Raises:
-        kdp.AllocationError: A board has another function, and nobody programs it.
+        kdp.AllocationError: A board has another function, and nobody programs it, or nobody can: it is a card of AMD.
     """
     if not is_programmed:
         others = [device for device in devices if device.attributes.get("accelerator") != function]
@@ -66,6 +66,11 @@ def told(
         )
     variables: dict[str, str] = {}
     for number, device in enumerate(devices, start=1):
+        if "interface" not in device.attributes:
+            raise kdp.AllocationError(
+                f"function {function}: {device.id} has no region that could be programmed; select boards that have the "
+                "attribute interface"
+            )
         variables[f"FPGA_REGION_{number}"] = str(device.attributes["interface"])
         variables[f"FPGA_AFU_{number}"] = function
     return variables

@@ -19,16 +19,14 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 
-from .amdgpu import Partitions, read_partitions
-from .config import Config, Group, Resource, UsbMember, is_exclusive_node
+from .amdgpu import read_partitions
+from .config import Config, Resource, UsbMember, is_exclusive_node
 from .devices import build, expanded
 from .match import Pairing
 from .reload import ConfigFile
 from .usb import NODES, UsbDevice, scan
 
 if TYPE_CHECKING:
-    from .devices import IommuGroups
-    from .match import Bundle
     from .pattern import Found, Part
 
 logger = logging.getLogger(__name__)
@@ -67,8 +65,9 @@ class Generic(kdp.DeviceBackend):
         groups = functools.cache(self.host.iommu_groups)  # for this look
         now = time.monotonic()
         for resource, pairing in self._pairings:
+            group = pairing.group
             members: list[list[Found]] = []
-            for member in pairing.group.members:
+            for member in group.members:
                 if isinstance(member, UsbMember):
                     usb = scan(self.host) if usb is None else usb
                     members.append([device.found for device in usb if _is_meant(member, device)])
@@ -78,36 +77,26 @@ class Generic(kdp.DeviceBackend):
                         paths = [path for path in paths if not self._is_directory(path.path)]
                     members.append([path for path in paths if path.path not in partitions.idle])
             for bundle in pairing.bundles(members, now):
-                for device in self._made(resource, pairing.group, bundle, owners, partitions, groups):
+                bundle = expanded(self.host, bundle)
+                own = {
+                    self._real(each.path) for member, each in bundle.members if is_exclusive_node(member, group.count)
+                }
+                taken = {path: owners[path] for path in own if path in owners}
+                for device in build(self.host, resource, group, bundle, taken, partitions, groups):
                     first = found.setdefault(device.id, device)
                     if first is not device:
                         complaints.add(
-                            f"{pairing.group.where} ({resource.name}) makes a second device {device.id!r} of "
+                            f"{group.where} ({resource.name}) makes a second device {device.id!r} of "
                             f"{bundle.anchor.path}, the first is of {first.resource}: it is left out; give the group "
                             "an id of its own, as id: '{resource}-{node}'"
                         )
+                        continue
+                    for path in own - taken.keys():  # an earlier device that has a node for itself keeps it
+                        owners.setdefault(path, f"{device.id!r} of {resource.name}")
         for complaint in sorted(complaints - self._complaints):
             logger.error("%s: %s", self._file.path, complaint)
         self._complaints = complaints
         return list(found.values())
-
-    def _made(
-        self,
-        resource: Resource,
-        group: Group,
-        bundle: Bundle,
-        owners: dict[str, str],
-        partitions: Partitions,
-        iommu_groups: IommuGroups,
-    ) -> list[kdp.Device]:
-        """Return the devices of a bundle; a node that an earlier device has for itself makes them unhealthy."""
-        bundle = expanded(self.host, bundle)
-        own = [self._real(found.path) for member, found in bundle.members if is_exclusive_node(member, group.count)]
-        taken = {path: owners[path] for path in own if path in owners}
-        devices = build(self.host, resource, group, bundle, taken, partitions, iommu_groups)
-        for path in own:
-            owners.setdefault(path, f"{devices[0].id!r} of {resource.name}")
-        return devices
 
     def _real(self, path: str) -> str:
         """Return the path without links: two links may lead to one node."""
