@@ -10,9 +10,10 @@ import errno
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import ConfigurationError
+import attrs
+
 from ..kubelet.paths import DEVICE_PLUGIN_DIR
 from ..storage.room import why_no_file
 from .settings import SETTINGS
@@ -55,20 +56,17 @@ def written_places(settings: Settings, driver: str | None = None) -> Mapping[str
     return found if settings.state_dir is None else {**found, "state": settings.state_dir}
 
 
-def check_directories(settings: Settings, given: Collection[str]) -> None:
-    """Refuse a test's plugin directory beside the node's own directories, which the test would read and write."""
+def beside(settings: Settings, given: Collection[str]) -> Settings:
+    """Return settings whose directories are beside a plugin directory that is not the node's, unless they are given.
+
+    Kubelets have one plugin directory, so another one is a test's: the state and the sockets of this machine's own
+    plugins are none of its business.
+    """
     if settings.device_plugin_dir == DEVICE_PLUGIN_DIR:
-        return
-    missing: list[str] = []
-    if not {"kubelet_root", "pod_resources_dir"} & set(given):
-        missing.append(f"kubelet_root is the node's {settings.kubelet_root}")
-    if "state_dir" not in given:
-        missing.append(f"state_dir is the node's {settings.state_dir}")
-    if missing:
-        raise ConfigurationError(
-            f"kdp.serve(device_plugin_dir={str(settings.device_plugin_dir)!r}): {' and '.join(missing)}; give them as "
-            "well, or in a test use kubelet.serving(backend) of kdp.testing.SimulatedKubelet"
-        )
+        return settings
+    root = settings.device_plugin_dir.parent
+    usual: dict[str, Any] = {"kubelet_root": root, "state_dir": root / "kdp"}
+    return attrs.evolve(settings, **{name: place for name, place in usual.items() if name not in given})
 
 
 def warn_of_missing_places(settings: Settings) -> None:

@@ -24,7 +24,7 @@ from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..operations.status import ProcessFacts, document, moment
 from .mode_lock import ModeLock
 from .places import (
-    check_directories,
+    beside,
     warn_of_closed_kubelet,
     warn_of_missing_places,
     warn_of_unusable_state,
@@ -482,10 +482,10 @@ async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> No
     Args:
         *backends: Objects of subclasses of `DeviceBackend`.
         **options: As in `kdp.daemon.settings.ServeOptions`; what is not given comes from the variables ``KDP_*``.
+            With a ``device_plugin_dir`` of a test, the other directories are beside it unless they are given.
 
     Raises:
-        ConfigurationError: An option or a backend is wrong, this is not asyncio, or some directories are given and
-            others are the node's.
+        ConfigurationError: An option or a backend is wrong, or this is not asyncio.
         PluginDirectoryGoneError: The plugin directory is unlinked under us; only a new process (a new mount) helps.
     """
     try:
@@ -495,6 +495,5 @@ async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> No
             "kdp.serve was awaited outside asyncio; gRPC supports no other event loop, so use asyncio.run or anyio.run"
         ) from None
     layers = [from_keywords(options, function="kdp.serve"), from_environment(os.environ)]
-    settings = resolve(layers)
-    check_directories(settings, {name for layer in layers for name in layer})
+    settings = beside(resolve(layers), {name for layer in layers for name in layer})
     await Daemon(ServingPlan(check_backends(backends), settings)).serve()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import anyio
 import pytest
 from typing_extensions import override
 
@@ -189,20 +190,10 @@ async def test_a_device_that_no_slice_has_is_named() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("more", "missing"),
-    [
-        ({}, "kubelet_root is the node's /var/lib/kubelet and state_dir is the node's /var/lib/kdp; "),
-        ({"state_dir": None}, "kubelet_root is the node's /var/lib/kubelet; "),
-        ({"kubelet_root": "."}, "state_dir is the node's /var/lib/kdp; "),
-    ],
-)
-async def test_serve_used_some_directories_of_a_test_and_some_of_the_node(
-    tmp_path: Path, more: dict[str, Any], missing: str
-) -> None:
-    with pytest.raises(kdp.ConfigurationError) as refused:
-        await kdp.serve(Scrubbed(), device_plugin_dir=tmp_path, **more)
-    assert str(refused.value) == (
-        f"kdp.serve(device_plugin_dir='{tmp_path}'): {missing}give them as well, or in a test use "
-        "kubelet.serving(backend) of kdp.testing.SimulatedKubelet"
-    )
+async def test_serve_used_some_directories_of_a_test_and_some_of_the_node() -> None:
+    async with SimulatedKubelet() as kubelet, anyio.create_task_group() as tasks:
+        directory = kubelet.paths.device_plugin_dir
+        tasks.start_soon(functools.partial(kdp.serve, Scrubbed(), device_plugin_dir=directory))
+        await kubelet.until(allocatable={"example.com/widget": 1})
+        assert any((directory.parent / "kdp").iterdir())
+        tasks.cancel_scope.cancel()

@@ -15,6 +15,7 @@ from typing_extensions import override
 import kdp
 from kdp.daemon import places
 from kdp.daemon.places import (
+    beside,
     warn_of_closed_kubelet,
     warn_of_missing_places,
     warn_of_unusable_state,
@@ -24,6 +25,24 @@ from kdp.daemon.places import (
 from kdp.daemon.plan import ServingPlan
 from kdp.daemon.settings import DEFAULT_STATE_DIR, Settings
 from kdp.kubelet.paths import KubeletPaths
+
+
+@pytest.mark.parametrize(
+    ("given", "root", "state"),
+    [
+        ({}, "/t", "/t/kdp"),
+        ({"state_dir": None}, "/t", None),
+        ({"kubelet_root": Path("/k")}, "/k", "/t/kdp"),
+        ({"device_plugin_dir": Path("/var/lib/kubelet/device-plugins")}, "/var/lib/kubelet", "/var/lib/kdp"),
+    ],
+)
+def test_what_a_test_does_not_give_is_beside_its_plugin_directory(
+    given: dict[str, Any], root: str, state: str | None
+) -> None:
+    given = {"device_plugin_dir": Path("/t/device-plugins"), **given}
+    settings = beside(Settings(**given), given)
+    assert settings.paths.pod_resources_dir == Path(root) / "pod-resources"
+    assert settings.state_dir == (None if state is None else Path(state))
 
 
 @pytest.mark.parametrize(
