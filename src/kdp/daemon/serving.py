@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack, cast, final
 
 import attrs
 
@@ -23,13 +23,7 @@ from ..concurrency import threads
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..operations.status import ProcessFacts, document, moment
 from .mode_lock import ModeLock
-from .places import (
-    beside,
-    warn_of_closed_kubelet,
-    warn_of_missing_places,
-    warn_of_unusable_state,
-    written_places,
-)
+from .places import beside, warn_of_closed_kubelet, warn_of_missing_places, warn_of_unusable_state, written_places
 from .plan import ServingPlan, check_backends
 from .readiness import Readiness, Rejection, judged
 from .services import check_client, managing
@@ -466,10 +460,10 @@ _Seen = tuple["BaseStatus | None", "Readiness", "Facts"]
 def _cause(group: ExceptionGroup[Exception]) -> Exception:
     """Return the one error of a group that says most: kdp's own before others."""
     ours = group.subgroup(KdpError)
-    error: Exception = ours or group
-    while isinstance(error, ExceptionGroup) and (ours or len(error.exceptions) == 1):
-        error = error.exceptions[0]
-    return error
+    first, *others = (ours or group).exceptions
+    if ours is None and others:
+        return group
+    return _cause(cast("ExceptionGroup[Exception]", first)) if isinstance(first, ExceptionGroup) else first
 
 
 async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> NoReturn:
