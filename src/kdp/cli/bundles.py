@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TextIO
 
-    from ..doctor.examination import Finding
+    from ..doctor.answers import Finding
     from ..doctor.node import Node
     from .config import ConfigFile
 

@@ -14,10 +14,9 @@ from ..daemon.found_sockets import found_sockets
 from ..daemon.setting import GivenValue
 from ..daemon.settings import SETTINGS, Settings
 from ..daemon.sources import from_environment, resolve_some
-from ..doctor.answers import Verdict
+from ..doctor.answers import Finding, Verdict, examine, is_under_way, worst
 from ..doctor.catalogue import QUESTIONS
 from ..doctor.cluster import ask as ask_cluster
-from ..doctor.examination import Finding, examine, is_under_way, worst
 from ..doctor.node import PATIENCE, Node, Once, Target
 from ..errors import ConfigurationError, message_of
 from ..hardware.host import Host

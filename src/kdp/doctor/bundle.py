@@ -31,9 +31,8 @@ from ..hardware.snapshot import archive, tokens
 from ..hardware.snapshot.archive import FileEntry, Snapshot
 from ..hardware.snapshot.redact import KINDS, redact
 from ..storage.documents import parse_json
-from .answers import Answer, Question, Verdict
+from .answers import THREADS, Answer, Finding, Question, Verdict
 from .commands import pod_uid
-from .examination import THREADS, Finding
 from .given import given_to_plugins
 from .node import MOST_PLUGINS, text_of
 from .plain import list_in, mapping_in

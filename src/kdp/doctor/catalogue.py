@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from . import cdi, devices, directories, dra, kubelet, listing, process, resources, sockets
+from . import cdi, devices, directories, dra, kubelet, process, resources, sockets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ GROUPS: Final[Mapping[str, tuple[Question[Node], ...]]] = MappingProxyType(
     {
         "The kubelet's directory": kubelet.QUESTIONS,
         "Sockets": sockets.QUESTIONS,
-        "Resources": (*resources.QUESTIONS, *listing.QUESTIONS),
+        "Resources": resources.QUESTIONS,
         "Device nodes": devices.QUESTIONS,
         "CDI": cdi.QUESTIONS,
         "Dynamic Resource Allocation": dra.QUESTIONS,

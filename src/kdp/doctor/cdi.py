@@ -15,10 +15,10 @@ from ..errors import InvalidValueError, in_one_line, message_of
 from ..storage import reading
 from ..storage.documents import parse_json
 from ..storage.room import why_no_file
-from .answers import Answer, Question, Verdict, failed, not_known, ok, warning
+from .answers import Answer, Verdict, failed, not_known, ok, question, warning
+from .directories import AS_ROOT, is_denied, is_read_only, let_write, may_write
 from .node import counted, some, text_of
 from .plain import list_in, mapping_in, mappings_in, string_in
-from .rights import AS_ROOT, is_denied, is_read_only, let_write, may_write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -82,6 +82,9 @@ def _on_node(node: Node, directory: str | os.PathLike[str]) -> Path:
     return node.host.path(directory)
 
 
+@question(
+    "cdi-runtime", "A runtime with CDI off ignores CDI names silently, and the container starts without its device."
+)
 def runtime(node: Node) -> Answer | None:
     """Does the container runtime use CDI?"""
     if _written(node) == ():
@@ -174,6 +177,7 @@ def _section(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", section) if isinstance(section, dict) else {}
 
 
+@question("cdi-directory", "A DRA driver, and a plugin with --cdi, describe devices in this directory.")
 def directory(node: Node) -> Answer | None:
     """Can CDI files be written?"""
     written = _written(node)
@@ -205,8 +209,11 @@ def _writing(node: Node, path: Path, *, is_used: bool) -> Answer:
     return ok(f"{path} is writable")
 
 
+@question(
+    "cdi-files", "A container whose CDI name cannot be resolved does not start, as where two files have one device."
+)
 def files(node: Node) -> Answer:
-    """Are kdp's CDI files valid, and is none of their devices in another file, too?"""
+    """Are the CDI files of kdp valid, and alone in having their devices?"""
     paths = _files(node)
     owners: dict[tuple[str, str], Path] = {}
     wrong: list[tuple[str, Path]] = []
@@ -307,23 +314,4 @@ def _is_node(node: Node, path: str) -> bool:
     return found is not None and (stat.S_ISCHR(found[0]) or stat.S_ISBLK(found[0]))
 
 
-QUESTIONS: Final = (
-    Question(
-        id="cdi-runtime",
-        title="Does the container runtime use CDI?",
-        why="A runtime with CDI off ignores CDI names silently, and the container starts without its device.",
-        ask=runtime,
-    ),
-    Question(
-        id="cdi-directory",
-        title="Can CDI files be written?",
-        why="A DRA driver, and a plugin with --cdi, describe devices in this directory.",
-        ask=directory,
-    ),
-    Question(
-        id="cdi-files",
-        title="Are the CDI files of kdp valid, and alone in having their devices?",
-        why="A container whose CDI name cannot be resolved does not start, as where two files have one device.",
-        ask=files,
-    ),
-)
+QUESTIONS: Final = (runtime, directory, files)

@@ -9,13 +9,13 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from .answers import Answer, Question, failed, not_known, ok, warning
+from .answers import Answer, failed, not_known, ok, question, warning
 from .cluster import ClusterFacts
 from .commands import kubectl
 from .node import DEVICE_PLUGIN, counted, some
 from .plain import mapping_in, mappings_in, seconds_since, string_in
 from .process import free_memory
-from .resources import NO_PLUGIN, unknown_of_blocked
+from .resources import NO_PLUGIN, because, unknown_of_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,15 +56,16 @@ def _problem(driver: ServedResource) -> str:
     return driver.slices.problem or driver.reason
 
 
+@question("dra-published", "The scheduler finds a node's devices only through its ResourceSlices.")
 def published(node: Node) -> Answer:
-    """Are the driver's devices published?"""
+    """Are the devices of the DRA driver published?"""
     if (answer := _without_drivers(node)) is not None:
         return answer
     drivers = _drivers(node)
     remedy = "see the next answers, and what is there: kubectl get resourceslices --field-selector spec.driver="
     missing = [each for each in drivers if each.devices and not each.slices.generation]
     if missing:
-        seen = [f"{each.name}: no slice is published{_because(_problem(each))}" for each in missing]
+        seen = [f"{each.name}: no slice is published{because(_problem(each))}" for each in missing]
         return failed(some(seen), remedy + missing[0].name)
     old = [each for each in drivers if each.slices.problem]
     if old:
@@ -79,10 +80,10 @@ def published(node: Node) -> Answer:
     return ok(some([f"{each.name}: {counted(each.devices, 'device')} published" for each in drivers]))
 
 
-def _because(reason: str) -> str:
-    return f" ({reason})" if reason else ""
-
-
+@question(
+    "dra-fields",
+    "A server whose feature gate is off drops fields silently, and kdp withholds the devices that need them.",
+)
 def fields(node: Node) -> Answer:
     """Does the API server keep all fields of the slices?"""
     if (answer := _without_drivers(node)) is not None:
@@ -103,8 +104,9 @@ def fields(node: Node) -> Answer:
     return warning(seen, f"switch it on for the API server and the scheduler: --feature-gates={flags}")
 
 
+@question("dra-permissions", "A missing role or an admission policy keeps the devices from being published.")
 def permissions(node: Node) -> Answer:
-    """May the driver write its slices?"""
+    """May the DRA driver write its slices?"""
     if (answer := _without_drivers(node)) is not None:
         return answer
     for driver in _drivers(node):
@@ -140,8 +142,9 @@ def _facts(node: Node) -> ClusterFacts | Answer | None:
     return facts
 
 
+@question("dra-class", "A claim asks for a class; without one, no claim can ask for the devices.")
 def device_class(node: Node) -> Answer | None:
-    """Is there a DeviceClass for the driver?"""
+    """Is there a DeviceClass for the DRA driver?"""
     facts = _facts(node)
     if not isinstance(facts, ClusterFacts):
         return facts
@@ -188,8 +191,9 @@ def _expressions(item: Mapping[str, Any]) -> Iterator[str]:
         yield string_in(mapping_in(selector.get("cel")).get("expression"))
 
 
+@question("dra-claims", "A pod stays pending until its claim has devices.")
 def claims(node: Node) -> Answer | None:
-    """Does each claim of a pod get devices of the driver?"""
+    """Does each claim of a pod get devices of the DRA driver?"""
     facts = _facts(node)
     if not isinstance(facts, ClusterFacts):
         return facts
@@ -256,35 +260,4 @@ def _path(item: Mapping[str, Any]) -> str:
     return f"{_metadata(item).get('namespace')}/{_name(item)}"
 
 
-QUESTIONS: Final = (
-    Question(
-        id="dra-published",
-        title="Are the devices of the DRA driver published?",
-        why="The scheduler finds a node's devices only through its ResourceSlices.",
-        ask=published,
-    ),
-    Question(
-        id="dra-fields",
-        title="Does the API server keep all fields of the slices?",
-        why="A server whose feature gate is off drops fields silently, and kdp withholds the devices that need them.",
-        ask=fields,
-    ),
-    Question(
-        id="dra-permissions",
-        title="May the DRA driver write its slices?",
-        why="A missing role or an admission policy keeps the devices from being published.",
-        ask=permissions,
-    ),
-    Question(
-        id="dra-class",
-        title="Is there a DeviceClass for the DRA driver?",
-        why="A claim asks for a class; without one, no claim can ask for the devices.",
-        ask=device_class,
-    ),
-    Question(
-        id="dra-claims",
-        title="Does each claim of a pod get devices of the DRA driver?",
-        why="A pod stays pending until its claim has devices.",
-        ask=claims,
-    ),
-)
+QUESTIONS: Final = (published, fields, permissions, device_class, claims)
