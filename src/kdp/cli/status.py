@@ -10,7 +10,7 @@ import click
 
 from .. import __version__
 from ..errors import ConfigurationError
-from ..operations.state_words import RESOURCES
+from ..operations.status import RESOURCES
 from . import asking
 from .device_lines import device_lines
 from .living import SOCKET_HELP, socket_of

@@ -1,4 +1,4 @@
-"""`NodesApi`: what an administrator's commands ask of the API server about nodes, and who owns a node's fields.
+"""`NodesApi`: what an administrator's commands ask of the API server about nodes, and what a Node object says.
 
 Lists come in pages: a cluster of 500 nodes has pods of more than 100 MB as JSON. A caller takes from a page what it
 needs and drops it.
@@ -127,6 +127,19 @@ def items(item: Mapping[str, Any], *path: str) -> Sequence[Mapping[str, Any]]:
     """Return the list of objects at a path; an empty one where there is none."""
     found: Any = part(item, *path[:-1]).get(path[-1])
     return cast("Sequence[Mapping[str, Any]]", found) if isinstance(found, list) else ()
+
+
+def taint_removal(node: Object, key: str) -> Sequence[Mapping[str, Any]]:
+    """Return the JSON patch that removes all taints of this key, and nothing else; empty: there is none.
+
+    Each is tested before it is removed, so the API server refuses the patch if somebody has changed the list meanwhile.
+    """
+    taints = items(node, "spec", "taints")
+    patch: list[Mapping[str, Any]] = []
+    for index in reversed([index for index, taint in enumerate(taints) if taint["key"] == key]):
+        path = f"/spec/taints/{index}"
+        patch += [{"op": "test", "path": path, "value": taints[index]}, {"op": "remove", "path": path}]
+    return patch
 
 
 @final

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 import attrs
 
 from ..cluster.api import ApiError
-from ..cluster.nodes import items, nodes, part, running_pods, slices_of
+from ..cluster.nodes import items, nodes, part, running_pods, slices_of, taint_removal
 from ..errors import ConfigurationError, sentence
 from .extended_resources import MANAGER, is_of_kubelet, withdrawing
 from .node_labels import application_of, change_of, managers_of
-from .startup_taint import removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -107,7 +106,7 @@ def of_node(
                     change=application_of(node, {}),
                     manager=manager,
                 )
-    if wanted.taint is not None and (patch := removal(node, wanted.taint)):
+    if wanted.taint is not None and (patch := taint_removal(node, wanted.taint)):
         taint = ({"op": "test", "path": "/metadata/uid", "value": node["metadata"]["uid"]}, *patch)
         yield NodeLeftover(node=where, name=wanted.taint, what="start-up taint", step="patch", change=taint)
     for resource in wanted.resources:

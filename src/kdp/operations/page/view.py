@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..state_words import RESOURCES
+from ..status import RESOURCES
 from . import words
 from .drawing import Link, drawing, units_of
 from .markup import Child, Element, element, elements, foreign
