@@ -16,9 +16,8 @@ from .. import manifests
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, KdpError
 from ..hardware import Host
-from ..manifests.chart_values import ChartFacts, split_image
+from ..manifests.chart_values import ChartFacts, offered, setting_schema, split_image
 from ..manifests.deployment import CONFIG_DIR
-from ..manifests.schema import offered, setting_schema
 from ..model.devices import Version
 from ..model.quantities import Quantity
 from .config import read as read_config

@@ -19,7 +19,7 @@ from .targets import settable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ..manifests.schema import Schema
+    from ..manifests.chart_values import Schema
     from ..model.backend import DeviceBackend
 
 _TYPES: dict[Any, Schema] = {

@@ -21,10 +21,9 @@ from ..daemon.found_sockets import POD_VOLUME
 from ..daemon.settings import DEFAULT_LABELS_DIR, SETTINGS
 from . import chart_monitoring as monitoring
 from . import chart_texts as texts
-from .chart_values import values_schema, values_text
+from .chart_values import offered, values_schema, values_text
 from .deployment import Deployment, Folder, default_http
 from .kubernetes import daemon_set, security_level
-from .schema import offered
 
 if TYPE_CHECKING:
     from .chart_values import ChartFacts

@@ -34,7 +34,6 @@ from ..daemon.settings import SETTINGS
 from .account import plugin_objects
 from .cluster import cluster_objects
 from .deployment import CONFIG_DIR, Deployment
-from .openshift import openshift_objects
 from .placement import ALL_TAINTS, Toleration, check_label
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
     if deployment.account is not None:
         first += plugin_objects(deployment.name, deployment.account, placement.namespace)
     if placement.openshift:
-        first += openshift_objects(deployment, placement)
+        first += _openshift(deployment, placement)
     if has_policy(deployment, placement):
         first.append(_closed(deployment, placement))
     return [*first, *([config] if deployment.files else []), main]
@@ -117,6 +116,51 @@ def _closed(deployment: Deployment, placement: Placement) -> Document:
         "metadata": _metadata(deployment, placement),
         "spec": spec,
     }
+
+
+def _openshift(deployment: Deployment, placement: Placement) -> list[Document]:
+    """Return security context constraints for this pod alone, and an account where the deployment has none.
+
+    OpenShift admits a pod by constraints that its account may use. Those that it comes with allow either no host paths,
+    or everything. The account is named in the constraints, so no role is needed.
+    """
+    name, namespace, labels = deployment.name, placement.namespace, _labels(deployment)
+    account: Document = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "automountServiceAccountToken": False,
+    }
+    needs = deployment.needs
+    is_privileged = bool(needs.opened_nodes)
+    selinux: Document = {"type": "RunAsAny"}
+    if placement.selinux_type is not None and not is_privileged:
+        selinux = {"type": "MustRunAs", "seLinuxOptions": {"type": placement.selinux_type}}
+    constraints: Document = {
+        "apiVersion": "security.openshift.io/v1",
+        "kind": "SecurityContextConstraints",
+        "metadata": {"name": name, "labels": labels},
+        "allowHostDirVolumePlugin": bool(deployment.folders),
+        "allowHostIPC": False,
+        "allowHostNetwork": needs.host_network,
+        "allowHostPID": needs.host_pid,
+        "allowHostPorts": needs.host_network,
+        "allowPrivilegeEscalation": is_privileged,
+        "allowPrivilegedContainer": is_privileged,
+        "allowedCapabilities": list(needs.capabilities),
+        "defaultAddCapabilities": [],
+        "requiredDropCapabilities": [] if is_privileged else ["ALL"],
+        "readOnlyRootFilesystem": True,
+        "runAsUser": {"type": "MustRunAsNonRoot" if deployment.is_controller else "RunAsAny"},
+        "seLinuxContext": selinux,
+        "fsGroup": {"type": "RunAsAny"},
+        "supplementalGroups": {"type": "RunAsAny"},
+        "seccompProfiles": ["*"] if is_privileged else ["runtime/default"],
+        "volumes": sorted({"configMap", "emptyDir", "projected", *(["hostPath"] if deployment.folders else [])}),
+        "users": [f"system:serviceaccount:{namespace}:{name}"],
+        "groups": [],
+    }
+    return [*([] if deployment.has_account else [account]), constraints]
 
 
 def base(deployment: Deployment, placement: Placement) -> dict[str, list[Document]]:
