@@ -10,6 +10,7 @@ value: the schema holds it to what it was.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -19,11 +20,10 @@ import attrs
 
 from ..daemon.found_sockets import POD_VOLUME
 from ..daemon.settings import DEFAULT_LABELS_DIR, SETTINGS
-from . import chart_monitoring as monitoring
 from . import chart_texts as texts
 from .chart_values import offered, values_schema, values_text
 from .deployment import Deployment, Folder, default_http
-from .kubernetes import daemon_set, security_level
+from .kubernetes import daemon_set, probes_of, security_level
 
 if TYPE_CHECKING:
     from .chart_values import ChartFacts
@@ -87,11 +87,11 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
             uninstall=_uninstall(deployment, facts),
         ),
         "templates/NOTES.txt": _notes(deployment, facts, workload),
-        "templates/_monitoring.tpl": monitoring.SCRAPED,
-        "templates/podmonitor.yaml": monitoring.POD_MONITOR,
-        "templates/servicemonitor.yaml": monitoring.SERVICE_MONITOR,
-        "templates/dashboard.yaml": monitoring.DASHBOARD,
-        "templates/prometheusrule.yaml": monitoring.PROMETHEUS_RULE,
+        "templates/_monitoring.tpl": texts.SCRAPED,
+        "templates/podmonitor.yaml": texts.POD_MONITOR,
+        "templates/servicemonitor.yaml": texts.SERVICE_MONITOR,
+        "templates/dashboard.yaml": texts.DASHBOARD,
+        "templates/prometheusrule.yaml": texts.PROMETHEUS_RULE,
         # Helm takes what is in a file as it is, so the braces of queries and of alerts' texts stay.
         "files/dashboard.json": facts.dashboard,
         "files/rules.yaml": facts.rules,
@@ -233,10 +233,26 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     for name in ("ports", "startupProbe", "livenessProbe", "readinessProbe", "resources"):
         rest.pop(name, None)
     container |= marks.block(_GIVEN.format(field="imagePullPolicy", value="image.pullPolicy"))
-    container |= marks.block(texts.PROBES if deployment.is_controller else texts.CLEANING_PROBES)
+    container |= marks.block(_probes(cleans=not deployment.is_controller))
     container |= marks.block(_WITH.format(field="resources", value="resources", indent=2))
     container |= rest
     template["spec"] = made | kept
+
+
+def _probes(*, cleans: bool) -> str:
+    """Return the probes of both kinds, of which a value chooses one."""
+
+    def told(name: str, probe: Document) -> str:
+        if "exec" in probe:
+            how = f"  exec:\n    command: [{', '.join(probe['exec']['command'])}]\n"
+        else:
+            how = _filled(texts.HTTP_GET, path=probe["httpGet"]["path"])
+        fields = ("timeoutSeconds", "periodSeconds", "failureThreshold")
+        timing = "".join(f"  {field}: {probe[field]}\n" for field in fields if field in probe)
+        return f"{name}:\n{how}{timing}"
+
+    by_exec, by_http = ("".join(itertools.starmap(told, probes_of(how).items())) for how in ("exec", "http"))
+    return _filled(texts.CLEANING_PROBES if cleans else texts.PROBES, exec=by_exec, http=by_http)
 
 
 def _without_surge(document: Document, marks: _Marks) -> None:

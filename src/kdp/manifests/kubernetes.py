@@ -37,6 +37,7 @@ from .deployment import CONFIG_DIR, Deployment
 from .placement import ALL_TAINTS, Toleration, check_label
 
 if TYPE_CHECKING:
+    from .deployment import Probing
     from .placement import Placement
 
 Document = dict[str, Any]
@@ -293,13 +294,26 @@ def security_level(deployment: Deployment) -> tuple[str, str]:
 
 
 def _probes(deployment: Deployment) -> Document:
-    """Return the ports, and what the kubelet asks. Alive and six times not so is dead: after a minute."""
+    """Return the ports, and what the kubelet asks."""
     http = deployment.http
-    ports: Document = {} if http is None else {"ports": [{"name": _PORT_NAME, "containerPort": http.port}]}
-    if deployment.probing == "exec":
+    if http is None:
+        return probes_of("exec") if deployment.probing == "exec" else {}
+    # Where it listens at all addresses, the kubelet asks at the pod's, as it does without a host.
+    host = None if http.host in ("", "0.0.0.0", "::") else http.host  # noqa: S104
+    return {"ports": [{"name": _PORT_NAME, "containerPort": http.port}], **probes_of(deployment.probing, host)}
+
+
+def probes_of(probing: Probing, host: str | None = None) -> dict[str, Document]:
+    """Return what the kubelet asks, and when. Alive and six times not so is dead: after a minute.
+
+    Args:
+        probing: How it asks.
+        host: At which address; None: at the pod's.
+    """
+    if probing == "exec":
         # A process costs more than a connection, so it is asked less often.
         live: Document = {"exec": {"command": ["kdp", "probe", "live"]}, "timeoutSeconds": 5}
-        return ports | {
+        return {
             "startupProbe": {**live, "periodSeconds": 5, "failureThreshold": 24},
             "livenessProbe": {**live, "periodSeconds": 20, "failureThreshold": 3},
             "readinessProbe": {
@@ -308,14 +322,10 @@ def _probes(deployment: Deployment) -> Document:
                 "timeoutSeconds": 5,
             },
         }
-    if http is None:
-        return {}
-    # Where it listens at all addresses, the kubelet asks at the pod's, as it does without a host.
-    host = None if http.host in ("", "0.0.0.0", "::") else http.host  # noqa: S104
     port = _without_nothing(port=_PORT_NAME, host=host)
     timing = {"periodSeconds": 10, "timeoutSeconds": 5}
     alive: Document = {"httpGet": {"path": "/livez", **port}, **timing}
-    return ports | {
+    return {
         "startupProbe": {**alive, "periodSeconds": 2, "failureThreshold": 60},
         "livenessProbe": {**alive, "failureThreshold": 6},
         "readinessProbe": {"httpGet": {"path": "/readyz", **port}, **timing, "periodSeconds": 5},
