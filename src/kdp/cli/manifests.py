@@ -29,14 +29,11 @@ from .charting import facts_of
 from .failures import warn
 from .invocation import Invocation, needs_of
 from .looking import discovered
-from .manifest_files import check_directory, head, write
-from .option_groups import CONFIGURATION, GroupedCommand
-from .option_groups import SETTINGS as SETTING_GROUPS
-from .options import Word, backend_options, refusing, setting_options
+from .manifest_files import check_directory, head, to_yaml, write
+from .options import CONFIGURATION, SETTING_GROUPS, GroupedCommand, Word, backend_options, refusing, setting_options
 from .placing import Placing, placement_options
 from .streams import document
 from .targets import is_file
-from .yaml_text import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

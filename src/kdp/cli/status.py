@@ -12,8 +12,7 @@ from .. import __version__
 from ..errors import ConfigurationError
 from ..operations.status import RESOURCES
 from . import asking
-from .device_lines import device_lines
-from .living import SOCKET_HELP, socket_of
+from .living import SOCKET_HELP, device_lines, socket_of
 from .options import Seconds, format_option, refusing, setting_options
 from .streams import document, shown
 
