@@ -103,7 +103,7 @@ def command(
             plan = keeper.first()
             read_again, rejection, follow = keeper.again, keeper.rejection, None
         else:
-            from .labelled import LabelledConfig  # its library is large
+            from .chosen_config import LabelledConfig  # its library is large
 
             labelled = LabelledConfig(invocation, keeper, config_label)
             plan = labelled.first()
