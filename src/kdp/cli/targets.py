@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import linecache
 import os
+import re
 import stat
 import sys
 import types
@@ -281,6 +282,26 @@ def assign(
 def settable(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a class's constructor that ``--set`` takes, with annotations as types where possible."""
     return {name: parameter for name, parameter in _parameters(cls).items() if not _is_host(parameter.annotation)}
+
+
+def documented(cls: type) -> Mapping[str, str]:
+    """Return what the ``Args:`` of the constructor's or the class's docstring say, by the parameter's name."""
+    found: dict[str, str] = {}
+    for text in (inspect.getdoc(cls) or "", inspect.getdoc(vars(cls).get("__init__")) or ""):
+        _, _, arguments = text.partition("Args:\n")
+        name, base = "", None
+        for line in arguments.splitlines():
+            indent = len(line) - len(line.lstrip())
+            if not line.strip() or (base is not None and indent < base):
+                break
+            base = indent if base is None else base
+            begins = re.match(r"\*{0,2}(\w+)(?: \(.*\))?: *(.*)", line.strip()) if indent == base else None
+            if begins is not None:
+                name = begins[1]
+                found[name] = begins[2]
+            elif name:
+                found[name] += f" {line.strip()}"
+    return {name: text.replace("``", "") for name, text in found.items()}
 
 
 def _parameters(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:
