@@ -25,7 +25,7 @@ from ..errors import InvalidValueError
 from ..startup import shown
 from ..storage.reading import check_regular, read_start
 from .patterns import absolute, check_readable, in_one_directory, matching, names
-from .resolving import READ_ONLY, Below, open_straight, resolve
+from .resolving import READ_ONLY, Below, open_entry, resolve
 
 if TYPE_CHECKING:
     from .directory import Directory, NetInterface, PciFunction
@@ -194,7 +194,7 @@ class Host:
         path = absolute(host_path)
         if self.root is _SLASH and "\0" not in path:
             return _read(os.open(path, READ_ONLY))
-        descriptor = open_straight(str(self.root), path)
+        descriptor = open_entry(str(self.root), path)
         if descriptor is None:
             path = self.resolve(path)
             self._check_readable(path)
