@@ -28,7 +28,7 @@ from .patterns import absolute, check_readable, in_one_directory, matching, name
 from .resolving import READ_ONLY, Below, open_entry, resolve
 
 if TYPE_CHECKING:
-    from .directory import Directory, NetInterface, PciFunction
+    from .directory import Directory, NetInterface, NodeFiles, PciFunction
     from .events.paths import PathWatch
     from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
     from .iommu import IommuGroup
@@ -461,3 +461,15 @@ def _read(descriptor: int) -> bytes:
         return read_start(descriptor, MAX_BYTES)
     finally:
         os.close(descriptor)
+
+
+def boot_id_of(host: NodeFiles) -> str:
+    """Return which boot of the node this is, before which nothing was set up in its hardware; "": it does not say."""
+    path = "/proc/sys/kernel/random/boot_id"
+    # A container that sees the node's files elsewhere has the kernel's word at its own place.
+    for files in (host, Host()):
+        try:
+            return files.read_bytes(path).decode(errors="replace").strip()
+        except OSError:
+            continue
+    return ""
