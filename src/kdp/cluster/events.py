@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..concurrency.counts import Tally
-    from .api import Object
+    from .api import NodeApi, Object
     from .event_aggregation import Notice, Telling
-    from .node_api import NodeApi
 
 __all__ = ["MOST_TEXT", "EventRecorder", "EventWriter"]
 

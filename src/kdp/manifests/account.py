@@ -2,7 +2,7 @@
 
 A device plugin has an account only for what its settings have it do in the cluster, and with no more rights.
 
-Each right has its reason; who adds a request to `kdp.cluster.node_api.NodeApi` adds it here.
+Each right has its reason; who adds a request to `kdp.cluster.api.NodeApi` adds it here.
 
 RBAC cannot tell one node from another, so policies narrow what it grants. A pod's token names the pod's node (from 1.32
 on without switching it on). An account may write Events of its own only, and of its own Node only the taint that it is

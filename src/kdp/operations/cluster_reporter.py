@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from ..cluster.api import Object
-    from ..cluster.node_api import NodeApi
+    from ..cluster.api import NodeApi, Object
     from ..deviceplugin.manager import PluginManager
     from ..deviceplugin.status import ResourceStatus
     from ..kubelet.podresources import Holder

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ..cluster.api import Object
-    from ..cluster.node_api import NodeApi
+    from ..cluster.api import NodeApi, Object
     from ..concurrency.counts import Tally
     from ..deviceplugin.manager import PluginManager
     from .eviction import Device, EvictionPolicy

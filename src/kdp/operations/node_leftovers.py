@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ..cluster.api import Object
-    from ..cluster.nodes import NodesApi
+    from ..cluster.client import KubeApi
 
 _GONE: Final = 404
 _CHANGED: Final = (409, 422)
@@ -157,7 +157,7 @@ def _mounts(pod: Object, end: str) -> bool:
 
 
 async def find(
-    api: NodesApi,
+    api: KubeApi,
     wanted: Wanted,
     *,
     node: str | None = None,
@@ -205,7 +205,7 @@ async def find(
     return found
 
 
-async def _slices(api: NodesApi, driver: str, names: set[str]) -> list[NodeLeftover]:
+async def _slices(api: KubeApi, driver: str, names: set[str]) -> list[NodeLeftover]:
     try:
         async with aclosing(slices_of(api, driver)) as several:
             found = [each async for each in several if each["spec"].get("nodeName") in names]
@@ -220,7 +220,7 @@ async def _slices(api: NodesApi, driver: str, names: set[str]) -> list[NodeLefto
     return [of_slice(each, pods[each["spec"]["nodeName"]]) for each in found]
 
 
-async def remove(api: NodesApi, leftovers: Sequence[NodeLeftover]) -> list[tuple[NodeLeftover, str]]:
+async def remove(api: KubeApi, leftovers: Sequence[NodeLeftover]) -> list[tuple[NodeLeftover, str]]:
     """Remove what was found, and return what could not be, with the reason."""
     failed: list[tuple[NodeLeftover, str]] = []
     answers: dict[tuple[str, str], str | None] = {}
@@ -237,7 +237,7 @@ async def remove(api: NodesApi, leftovers: Sequence[NodeLeftover]) -> list[tuple
     return failed
 
 
-async def _removed(api: NodesApi, each: NodeLeftover) -> str | None:
+async def _removed(api: KubeApi, each: NodeLeftover) -> str | None:
     """Remove it, and return why not; None: it is gone."""
     try:
         match each.step:

@@ -16,7 +16,7 @@ from kdp.concurrency.counts import Tally
 from ..dra.claims.claims_world import Claims, until
 
 if TYPE_CHECKING:
-    from kdp.cluster.node_api import NodeApi
+    from kdp.cluster.api import NodeApi
 
 DRIVER = "widget.example.com"
 
