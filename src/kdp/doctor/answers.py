@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import queue
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -22,9 +22,11 @@ import attrs
 from ..errors import in_one_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _Seen = TypeVar("_Seen")
+_Key = TypeVar("_Key")
+_Found = TypeVar("_Found")
 
 DEADLINE: Final = 3.5
 """Seconds for all questions together, which run beside each other."""
@@ -123,21 +125,8 @@ def examine(questions: Sequence[Question[_Seen]], node: _Seen, *, deadline: floa
 
     Characters that do not print are escaped.
     """
-    answers: queue.SimpleQueue[tuple[int, Answer | None]] = queue.SimpleQueue()
-    until = time.monotonic() + deadline
-    found: dict[int, Answer | None] = {}
-    for position, question in enumerate(questions):
-        try:
-            arguments = (question, node, position, answers)
-            threading.Thread(target=_ask, args=arguments, name=f"{THREADS}{question.id}", daemon=True).start()
-        except RuntimeError:
-            found[position] = not_known("the system refused a thread for this question")
-    while len(found) < len(questions):
-        with contextlib.suppress(queue.Empty):
-            position, answer = answers.get(timeout=max(until - time.monotonic(), 0.0))
-            found[position] = answer
-            continue
-        break
+    works = {position: functools.partial(_ask, question, node) for position, question in enumerate(questions)}
+    found = beside(works, deadline, refused=not_known("the system refused a thread for this question"))
     late = not_known(f"no answer within {deadline:g} s")
     given = ((question, found.get(position, late)) for position, question in enumerate(questions))
     return [Finding(question, _shown(answer)) for question, answer in given if answer is not None]
@@ -155,15 +144,43 @@ def is_under_way() -> bool:
     return any(thread.name.startswith(THREADS) for thread in threading.enumerate())
 
 
-def _ask(
-    question: Question[_Seen], node: _Seen, position: int, answers: queue.SimpleQueue[tuple[int, Answer | None]]
-) -> None:
-    answer: Answer | None
+def beside(
+    works: Mapping[_Key, Callable[[], _Found]], seconds: float, *, refused: _Found | None = None
+) -> dict[_Key, _Found]:
+    """Return what these functions return, each called in a daemon thread of its own, which nobody waits for longer.
+
+    Args:
+        works: The functions. What raises, or is late, is left out.
+        seconds: How long they may take together.
+        refused: What counts as the result of one for which the system refuses a thread; None: it is left out.
+    """
+    done: dict[_Key, _Found] = {}
+    until = time.monotonic() + seconds
+
+    def run(key: _Key, work: Callable[[], _Found]) -> None:
+        with contextlib.suppress(Exception):
+            done[key] = work()
+
+    threads = [
+        threading.Thread(target=run, args=each, name=f"{THREADS}{each[0]}", daemon=True) for each in works.items()
+    ]
+    for thread, key in zip(threads, works, strict=True):
+        try:
+            thread.start()
+        except RuntimeError:
+            if refused is not None:
+                done[key] = refused
+    for thread in threads:
+        if thread.ident is not None:  # it was started
+            thread.join(max(until - time.monotonic(), 0.0))
+    return dict(done)
+
+
+def _ask(question: Question[_Seen], node: _Seen) -> Answer | None:
     try:
-        answer = question.ask(node)
+        return question.ask(node)
     except Exception as error:  # noqa: BLE001 - one question must not cost the others
-        answer = not_known(f"this question failed: {in_one_line(error)}", "report this as an error of kdp")
-    answers.put((position, answer))
+        return not_known(f"this question failed: {in_one_line(error)}", "report this as an error of kdp")
 
 
 def _shown(answer: Answer) -> Answer:

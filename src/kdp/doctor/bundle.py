@@ -15,12 +15,11 @@ import json
 import os
 import platform
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
@@ -31,7 +30,7 @@ from ..hardware.snapshot import archive, tokens
 from ..hardware.snapshot.archive import FileEntry, Snapshot
 from ..hardware.snapshot.redact import KINDS, redact
 from ..storage.documents import parse_json
-from .answers import THREADS, Answer, Finding, Question, Verdict
+from .answers import Answer, Finding, Question, Verdict, beside
 from .commands import pod_uid
 from .given import given_to_plugins
 from .node import MOST_PLUGINS, text_of
@@ -56,8 +55,6 @@ _MOST_LOGS: Final = 8
 _LONGEST: Final = 1000
 _MOST_OF_CHECKPOINT: Final = 8 << 20
 _LEADING_ZEROS: Final = re.compile(r"(?<=[\[:,\s])(-?)0+(?=\d)")
-
-_T = TypeVar("_T")
 
 
 @final
@@ -94,9 +91,9 @@ class BundleSettings:
 
 def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> Snapshot:
     """Collect what an issue needs, without secrets. It blocks for files, sockets, and drivers."""
-    snapshot = _within(PATIENCE, lambda: capture(node.host, generic_paths(node.host)), "hardware")
-    if snapshot is None:
-        snapshot = Snapshot(kernel=f"{platform.system()} {platform.release()} {platform.machine()}")
+    nothing = Snapshot(kernel=f"{platform.system()} {platform.release()} {platform.machine()}")
+    taken = beside({"hardware": lambda: capture(node.host, generic_paths(node.host))}, PATIENCE)
+    snapshot = taken.get("hardware", nothing)
     statuses = [*_statuses(node)]
     given = given_to_plugins(node, statuses, settings.parameters_of)
     documents: dict[str, object] = {
@@ -314,17 +311,3 @@ def _valid(data: bytes) -> bytes:
     except ValueError:
         text = _LEADING_ZEROS.sub(r"\1", text)
     return text.encode()
-
-
-def _within(seconds: float, work: Callable[[], _T], name: str) -> _T | None:
-    """Return what this returns, in a thread that nobody waits for longer; None: it took too long, or failed."""
-    done: list[_T] = []
-
-    def run() -> None:
-        with contextlib.suppress(OSError):
-            done.append(work())
-
-    thread = threading.Thread(target=run, name=f"{THREADS}{name}", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return done[0] if done else None
