@@ -107,7 +107,7 @@ def _print(out: TextIO, view: ClusterView, missing: str | None) -> None:
     ]
     if lines:
         screen.print(table(heads, lines, ["red" if row.unhealthy or not row.is_node_ready else "" for row in rows]))
-    pools = [*view.pools()]
+    pools = view.pools()
     if pools:
         of_pools = ("NODE", "DRIVER", "POOL", "SLICES", "DEVICES", "TAINTED")
         if lines:

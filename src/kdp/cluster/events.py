@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 import anyio
 
 from ..concurrency.backoff import Backoff
+from ..concurrency.counts import Tally
 from ..concurrency.observable import Observable
 from ..errors import sentence
 from .api import ApiError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from ..concurrency.counts import Tally
     from .api import NodeApi, Object
     from .event_aggregation import Notice, Telling
 
@@ -126,9 +126,9 @@ class EventWriter:
         self._aggregator = EventAggregator()
         self._news: Observable[None] = Observable(None)
         self._complaints = _Complaints(component)
-        self._counts = counts
+        self._counts = Tally() if counts is None else counts
         for result in RESULTS:  # so that the first one is seen as a change
-            self._count(result, 0)
+            self._counts.add(result, by=0)
 
     def tell(self, notices: Iterable[Notice]) -> None:
         """Take notices. Blocks nobody: they are written by `run`."""
@@ -149,7 +149,7 @@ class EventWriter:
                 except ApiError as error:
                     self._complaints.failed(error)
                     if _may_pass(error):
-                        self._count("unanswered")
+                        self._counts.add("unanswered")
                         for telling in tellings:
                             self._aggregator.returned(telling)
                         await anyio.sleep(max(backoff.next(), error.retry_after or 0.0))
@@ -197,12 +197,8 @@ class EventWriter:
 
     def _count_all(self, result: str, telling: Telling) -> None:
         """Count what came of a telling, and of the notices that are told with it."""
-        self._count(result)
-        self._count("suppressed", telling.notices - 1)
-
-    def _count(self, result: str, number: int = 1) -> None:
-        if self._counts is not None:
-            self._counts.add(result, by=number)
+        self._counts.add(result)
+        self._counts.add("suppressed", by=telling.notices - 1)
 
 
 def _may_pass(error: ApiError) -> bool:

@@ -88,6 +88,12 @@ def items(item: Mapping[str, Any], *path: str) -> Sequence[Mapping[str, Any]]:
     return cast("Sequence[Mapping[str, Any]]", found) if isinstance(found, list) else ()
 
 
+def is_ready(item: Mapping[str, Any]) -> bool:
+    """Return whether a Node or a Pod is Ready."""
+    conditions = items(item, "status", "conditions")
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
 def taint_removal(node: Object, key: str) -> Sequence[Mapping[str, Any]]:
     """Return the JSON patch that removes all taints of this key, and nothing else; empty: there is none.
 

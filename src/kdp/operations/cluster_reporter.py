@@ -21,7 +21,7 @@ from ..cluster.api import ApiError, OddAnswerError
 from ..cluster.event_aggregation import Notice
 from ..cluster.event_objects import COMPONENT, EventTarget
 from ..cluster.events import EventWriter
-from ..cluster.nodes import taint_removal
+from ..cluster.nodes import part, taint_removal
 from ..concurrency import threads
 from ..concurrency.backoff import Backoff
 from ..concurrency.counts import Tally
@@ -265,8 +265,7 @@ def _remedy(error: ApiError) -> str:
 
 def missing(node: Object, resources: Mapping[str, ResourceStatus]) -> tuple[str, ...]:
     """Return the resources whose healthy devices the Node does not offer yet."""
-    status: Object = node.get("status", {})
-    allocatable: Mapping[str, object] = status.get("allocatable", {})
+    allocatable = part(node, "status", "allocatable")
     return tuple(
         name
         for name, resource in resources.items()

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 import anyio
 
 from ..cluster.api import ApiError, OddAnswerError
+from ..cluster.nodes import is_ready, part
 from ..concurrency import threads
+from ..concurrency.counts import Tally
 from ..errors import printable, sentence
 from ..storage import files, reading
 from ..storage.documents import parse_json
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..cluster.api import NodeApi, Object
-    from ..concurrency.counts import Tally
     from ..deviceplugin.manager import PluginManager
     from .eviction import Device, EvictionPolicy
 
@@ -116,9 +117,9 @@ class Evictor:
         self._record = record
         self._planner = EvictionPlanner(policy)
         self._tell = tell
-        self._counts = counts
+        self._counts = Tally() if counts is None else counts
         for result in RESULTS:  # so that the first one is seen as a change
-            self._count(result, 0)
+            self._counts.add(result, by=0)
 
     def recovered(self, device: Device) -> None:
         """A device is healthy again."""
@@ -168,16 +169,12 @@ class Evictor:
         except ApiError as error:
             outcome, text, wait = outcome_of(error), sentence(error), error.retry_after or 0.0
         self._planner.answered(pod, outcome, text, retry_after=wait, now=time.monotonic())
-        self._count("dry_run" if self._is_dry and outcome == "accepted" else outcome)
+        self._counts.add("dry_run" if self._is_dry and outcome == "accepted" else outcome)
         if outcome in ("gone", "blocked", "failed"):
             await self._keep()
         if outcome == "accepted":
             reason, done = ("WouldEvict", "would be evicted (dry run)") if self._is_dry else ("Evicted", "evicted")
             self._say(Say(pod, uid, reason, f"{done}, because {why}"))
-
-    def _count(self, result: str, number: int = 1) -> None:
-        if self._counts is not None:
-            self._counts.add(result, by=number)
 
     async def _remember(self) -> None:
         if self._record is not None:
@@ -228,23 +225,16 @@ def facts_of(manager: PluginManager) -> EvictionFacts:
 
 def described(pod: Object, node: Object, name: str) -> Description:
     """Return what the API server says of a pod and its node."""
-    conditions: list[Object] = _part(node, "status").get("conditions", [])
-    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    metadata, obstacle = _part(pod, "metadata"), None
-    if _MIRROR in _part(metadata, "annotations"):
+    metadata, obstacle = part(pod, "metadata"), None
+    if _MIRROR in part(metadata, "annotations"):
         obstacle = "it is a static pod, which only its file on the node ends"
-    elif _part(pod, "spec").get("nodeName") != name:
+    elif part(pod, "spec").get("nodeName") != name:
         obstacle = "a pod of that name is on another node"
     elif metadata.get("deletionTimestamp") is not None:
         obstacle = "it ends already"
-    elif _part(pod, "status").get("phase") in ("Succeeded", "Failed"):
+    elif part(pod, "status").get("phase") in ("Succeeded", "Failed"):
         obstacle = "it has ended already"
-    return Description(uid=metadata["uid"], is_node_ready=is_ready, obstacle=obstacle)
-
-
-def _part(item: Object, name: str) -> Object:
-    found: Object = item.get(name, {})
-    return found
+    return Description(uid=metadata["uid"], is_node_ready=is_ready(node), obstacle=obstacle)
 
 
 def outcome_of(error: ApiError) -> Outcome:
