@@ -23,7 +23,7 @@ from ..model.quantities import Quantity
 from .config import read as read_config
 from .convert import ConversionError, convert, describe, schema_of
 from .invocation import Invocation, needs_of
-from .targets import documented, settable
+from .targets import documented, lacking, settable
 
 if TYPE_CHECKING:
     from ..daemon.setting import GivenValue
@@ -174,11 +174,7 @@ def _parameters_schema(cls: type[DeviceBackend], given: Iterable[str] = ()) -> S
             continue
         said = texts.get(name) or f"{describe(parameter.annotation)}"
         properties[name] = {"description": said, **schema_of(parameter.annotation)}
-    missing = [
-        name
-        for name, parameter in known.items()
-        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD and name not in given
-    ]
+    missing = [parameter.name for parameter in lacking(known, given)]
     return {
         "type": "object",
         "additionalProperties": is_open,

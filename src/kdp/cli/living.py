@@ -61,7 +61,7 @@ def socket_of(ctx: click.Context, **flags: str | None) -> Path:
         Refusal: An option is wrong, or several plugins have a socket.
     """
     with refusing():
-        settings = _settings(flags)
+        settings = resolved(flags)
         if isinstance(settings.socket, Path):
             return settings.socket
         if settings.socket is None or settings.state_dir is None:
@@ -91,7 +91,7 @@ def living_plugins(**flags: str | None) -> tuple[list[Path], list[Path]]:
         Refusal: An option is wrong.
     """
     with refusing():
-        settings = _settings(flags)
+        settings = resolved(flags)
     if isinstance(settings.socket, Path):
         return [settings.socket], []
     if settings.socket is None or settings.state_dir is None:
@@ -124,7 +124,8 @@ def several(found: Sequence[Path]) -> str:
     return f"several plugins of this node have a socket; name one of them with --socket: {sockets}"
 
 
-def _settings(flags: Mapping[str, str | None]) -> Settings:
+def resolved(flags: Mapping[str, str | None]) -> Settings:
+    """Return the settings of these flags and of the environment that say where plugins are."""
     strongest = {name: GivenValue(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
     return resolve_some([strongest, from_environment(os.environ)], _NAMES)
 

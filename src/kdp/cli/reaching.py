@@ -128,13 +128,10 @@ def server_of(name: str, node: str, state_dir: str | None) -> str | None:
     has vanished.
     """
     from ..daemon.found_sockets import found_sockets
-    from ..daemon.setting import GivenValue
-    from ..daemon.sources import from_environment, resolve
     from . import asking
+    from .living import resolved
 
-    given = {key: each for key, each in from_environment(os.environ).items() if key in ("state_dir", "kubelet_root")}
-    flag = {} if state_dir is None else {"state_dir": GivenValue(SETTINGS["state_dir"].flag, state_dir)}
-    settings = resolve([flag, given])
+    settings = resolved({"state_dir": state_dir})
     for path in [] if settings.state_dir is None else found_sockets(settings.state_dir, settings.kubelet_root):
         code, text = asking.ask(str(path), "/status.json")
         if code != 0:

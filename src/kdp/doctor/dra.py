@@ -13,7 +13,7 @@ from .answers import Answer, failed, not_known, ok, question, warning
 from .cluster import ClusterFacts
 from .commands import kubectl
 from .node import DEVICE_PLUGIN, counted, some
-from .plain import mapping_in, mappings_in, seconds_since, string_in
+from .plain import mapping_in, mappings_in, metadata_of, name_of, path_of, seconds_since, string_in
 from .process import free_memory
 from .resources import NO_PLUGIN, because, unknown_of_blocked
 
@@ -183,7 +183,7 @@ def _names_driver(driver: str, expression: str) -> bool:
 
 def _classes_of(driver: str, facts: ClusterFacts, how: Callable[[str, str], bool] = _selects) -> list[str]:
     """Return the names of the classes whose selectors name a driver."""
-    return [_name(each) for each in facts.classes if any(how(driver, text) for text in _expressions(each))]
+    return [name_of(each) for each in facts.classes if any(how(driver, text) for text in _expressions(each))]
 
 
 def _expressions(item: Mapping[str, Any]) -> Iterator[str]:
@@ -203,27 +203,27 @@ def claims(node: Node) -> Answer | None:
 def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     """Return whether each pod's claim on these drivers has devices."""
     classes = {name for driver in drivers for name in _classes_of(driver, facts)}
-    gone = {name for each in facts.claims for name in _asked(each)} - {_name(each) for each in facts.classes}
+    gone = {name for each in facts.claims for name in _asked(each)} - {name_of(each) for each in facts.classes}
     waiting = [each for each in facts.claims if _waits(each, classes | gone)]
     if not waiting:
         return ok("no claim of a pod waits")
     first = waiting[0]
-    place = f"-n {_metadata(first).get('namespace')}"
+    place = f"-n {metadata_of(first).get('namespace')}"
     pod = next((each.get("name") for each in _owners(first) if each.get("kind") == "Pod"), "POD")
     lost = sorted(gone.intersection(name for each in waiting for name in _asked(each)))
     if lost:
-        seen = f"{counted(len(waiting), 'claim')} without devices: {some([*map(_path, waiting)])}"
+        seen = f"{counted(len(waiting), 'claim')} without devices: {some([*map(path_of, waiting)])}"
         missing = f"make the class, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {lost[0]}"
         return warning(f"{seen}; there is no DeviceClass {some(lost)}", missing)
     seen = (
-        f"{counted(len(waiting), 'claim')} without devices for more than {WAITED:g} s: {some([*map(_path, waiting)])}"
+        f"{counted(len(waiting), 'claim')} without devices for more than {WAITED:g} s: {some([*map(path_of, waiting)])}"
     )
     return warning(seen, f"see what the scheduler says: kubectl {place} describe pod {pod}")
 
 
 def _waits(claim: Mapping[str, Any], classes: Iterable[str]) -> bool:
     """Return whether a pod's claim asks for these classes, and has had no devices for long."""
-    metadata = _metadata(claim)
+    metadata = metadata_of(claim)
     if metadata.get("deletionTimestamp") or mapping_in(claim.get("status")).get("allocation"):
         return False
     is_of_pod = any(owner.get("kind") == "Pod" for owner in _owners(claim))
@@ -231,12 +231,8 @@ def _waits(claim: Mapping[str, Any], classes: Iterable[str]) -> bool:
     return is_of_pod and is_ours and _age(string_in(metadata.get("creationTimestamp"))) > WAITED
 
 
-def _metadata(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    return mapping_in(item.get("metadata"))
-
-
 def _owners(claim: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return mappings_in(_metadata(claim).get("ownerReferences"))
+    return mappings_in(metadata_of(claim).get("ownerReferences"))
 
 
 def _asked(claim: Mapping[str, Any]) -> Iterator[str]:
@@ -250,14 +246,6 @@ def _asked(claim: Mapping[str, Any]) -> Iterator[str]:
 
 def _age(created: str) -> float:
     return seconds_since(created, time.time()) or 0.0
-
-
-def _name(item: Mapping[str, Any]) -> str:
-    return string_in(_metadata(item).get("name"))
-
-
-def _path(item: Mapping[str, Any]) -> str:
-    return f"{_metadata(item).get('namespace')}/{_name(item)}"
 
 
 QUESTIONS: Final = (published, fields, permissions, device_class, claims)

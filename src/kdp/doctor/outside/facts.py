@@ -10,7 +10,7 @@ import attrs
 
 from ...operations.cluster_view import PluginPod, plugin_pod
 from ..answers import Answer, Question, not_known, question
-from ..plain import mapping_in, string_in
+from ..plain import mapping_in, path_of, string_in
 
 if TYPE_CHECKING:
     from ..node import Once
@@ -133,14 +133,3 @@ def has_ended(pod: Object) -> bool:
 def status_of(item: Object) -> Object:
     """Return an object's status."""
     return mapping_in(item.get("status"))
-
-
-def metadata_of(item: Object) -> Object:
-    """Return an object's metadata."""
-    return mapping_in(item.get("metadata"))
-
-
-def path_of(item: Object) -> str:
-    """Return namespace and name of an object."""
-    metadata = metadata_of(item)
-    return f"{string_in(metadata.get('namespace'))}/{string_in(metadata.get('name'))}"

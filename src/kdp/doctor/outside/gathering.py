@@ -15,8 +15,8 @@ import attrs
 from ...cluster.api import ApiError
 from ...cluster.nodes import pods_in, pods_of, resource_slices, waiting_pods
 from ...errors import KdpError, sentence
-from ..plain import mapping_in
-from .facts import Listed, NodeFacts, Object, Said, path_of
+from ..plain import mapping_in, path_of
+from .facts import Listed, NodeFacts, Object, Said
 from .pods import ended_containers, port_of
 
 if TYPE_CHECKING:

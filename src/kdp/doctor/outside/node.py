@@ -9,8 +9,8 @@ from ...cluster.event_objects import COMPONENT
 from ...errors import printable
 from ..answers import Answer, failed, not_known, ok, warning
 from ..node import some
-from ..plain import list_in, mapping_in, mappings_in, seconds_since, string_in
-from .facts import asked, metadata_of, status_of
+from ..plain import list_in, mapping_in, mappings_in, metadata_of, seconds_since, string_in
+from .facts import asked, status_of
 
 if TYPE_CHECKING:
     from .facts import NodeFacts

@@ -10,8 +10,8 @@ from ...errors import printable
 from ...operations.cluster_view import plugin_pod
 from ..answers import Answer, failed, not_known, ok, warning
 from ..node import counted, some
-from ..plain import mapping_in, mappings_in, number_in, seconds_since, string_in
-from .facts import asked, path_of, status_of
+from ..plain import mapping_in, mappings_in, number_in, path_of, seconds_since, string_in
+from .facts import asked, status_of
 
 if TYPE_CHECKING:
     from .facts import NodeFacts, Object

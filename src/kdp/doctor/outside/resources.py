@@ -9,8 +9,8 @@ from ...errors import printable
 from ...operations.cluster_view import ClusterView, is_extended, requests_of
 from ..answers import Answer, failed, not_known, ok, warning
 from ..node import counted, some
-from ..plain import mapping_in, mappings_in, seconds_since, string_in
-from .facts import asked, has_ended, metadata_of, path_of, status_of
+from ..plain import mapping_in, mappings_in, metadata_of, path_of, seconds_since, string_in
+from .facts import asked, has_ended, status_of
 
 if TYPE_CHECKING:
     from ...cluster.nodes import Owner
