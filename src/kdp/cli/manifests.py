@@ -266,23 +266,26 @@ def _deployment(
         raise ConfigurationError(
             f"files of more than {_LARGEST} bytes fit in no ConfigMap: {', '.join(files)}; put them into the image"
         )
-    return deployment_of(
+    given = Deployment(
         name=name or _default_name(target, is_controller=is_controller),
         target=target if in_container or ":" not in target else _on_this_node(target),
-        settings=plan.settings,
-        options=options,
-        parameters=parameters,
         needs=needs,
-        nodes=nodes,
-        directories=_directories(invocation),
-        takes_host=invocation.takes_host,
-        in_container=in_container,
         probing=probing,
         files=files,
         restarts_with=restarts_with,
         cluster=cluster,
         account=_account(plan, in_container=in_container, reads_labels=reads_labels),
         config_label=config_label,
+    )
+    return deployment_of(
+        given,
+        settings=plan.settings,
+        options=options,
+        parameters=parameters,
+        nodes=nodes,
+        directories=_directories(invocation),
+        takes_host=invocation.takes_host,
+        in_container=in_container,
     )
 
 
