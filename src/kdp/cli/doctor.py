@@ -22,7 +22,7 @@ from ..errors import ConfigurationError, message_of
 from ..hardware.host import Host
 from ..storage import reading
 from . import asking
-from .config import ConfigFile, read, text_of
+from .config import ConfigFile, parse_yaml, read, text_of
 from .failures import Failure
 from .living import SOCKET_HELP
 from .options import backend_options, check_place, format_option, refusing, setting_options
@@ -290,19 +290,13 @@ def _node(settings: Settings, mode: str, target: Once[Target] | None, bad_file: 
         mode=mode,
         cdi_dir=settings.cdi_dir,
         find_host=Once(functools.partial(Host, settings.host_root)),
-        parse_yaml=_parse_yaml,
-        ask=_ask,
-        ask_log=_ask_log,
+        parse_yaml=parse_yaml,
+        ask=functools.partial(_ask, "/status.json"),
+        ask_log=functools.partial(_ask, "/log"),
         cluster=Once(functools.partial(ask_cluster, settings.kubeconfig)),
         bad_file=bad_file,
         target=target,
     )
-
-
-def _parse_yaml(text: str) -> object:
-    from .yaml_reading import parse_yaml
-
-    return parse_yaml(text)
 
 
 def _sockets(settings: Settings) -> tuple[Path, ...]:
@@ -313,12 +307,8 @@ def _sockets(settings: Settings) -> tuple[Path, ...]:
     return tuple(found_sockets(settings.state_dir, settings.kubelet_root))
 
 
-def _ask(path: Path) -> tuple[int, str]:
-    return asking.ask(str(path), "/status.json", deadline=PATIENCE, most=_MOST_BYTES)
-
-
-def _ask_log(path: Path) -> tuple[int, str]:
-    return asking.ask(str(path), "/log", deadline=PATIENCE, most=_MOST_BYTES)
+def _ask(route: str, path: Path) -> tuple[int, str]:
+    return asking.ask(str(path), route, deadline=PATIENCE, most=_MOST_BYTES)
 
 
 def _loading(

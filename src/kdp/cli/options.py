@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -122,23 +123,17 @@ class Seconds(click.types.FloatParamType):
         return seconds
 
 
-class refusing:
+@contextmanager
+def refusing(*, as_json: Callable[[], bool] = lambda: False) -> Generator[None]:
     """Turn what the model and the settings refuse into a `Refusal`.
 
     Args:
         as_json: Whether it is told as a line of a JSON log; asked when there is a refusal.
     """
-
-    def __init__(self, *, as_json: Callable[[], bool] = lambda: False) -> None:
-        self._as_json = as_json
-
-    def __enter__(self) -> None:
-        """Do nothing yet."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Translate."""
-        if isinstance(error, (ConfigurationError, InvalidValueError)):
-            raise Refusal(message_of(error), as_json=self._as_json()) from None
+    try:
+        yield
+    except (ConfigurationError, InvalidValueError) as error:
+        raise Refusal(message_of(error), as_json=as_json()) from None
 
 
 def check_place(flag: str, file: Path) -> None:

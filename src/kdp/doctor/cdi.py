@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from ..cdi.parse import parse_spec
 from ..errors import InvalidValueError, in_one_line, message_of
@@ -154,14 +153,13 @@ def _with_imports(node: Node, name: str, text: str) -> list[tuple[str, Mapping[s
 
 def _cri(found: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings of the CRI plugin, under its new or its old name."""
-    sections = [_section(found, key) for key in _SECTIONS]
+    sections = [mapping_in(mapping_in(found.get("plugins")).get(key)) for key in _SECTIONS]
     return next(filter(lambda each: "enable_cdi" in each, sections), sections[0] or sections[1])
 
 
 def _directories(node: Node, name: str, section: Mapping[str, Any]) -> Answer:
     """Return whether the runtime looks where kdp writes."""
-    given = section.get("cdi_spec_dirs")
-    listed: list[str] = [str(each) for each in cast("list[object]", given)] if isinstance(given, list) else []
+    listed = [str(each) for each in list_in(section.get("cdi_spec_dirs"))]
     read = {os.path.realpath(path) for each in listed for path in (each, _on_node(node, each))}
     ours = _written(node)
     for directory in (node.cdi_dir,) if ours is None else ours:
@@ -169,12 +167,6 @@ def _directories(node: Node, name: str, section: Mapping[str, Any]) -> Answer:
             remedy = f"add it to cdi_spec_dirs in {name}, or give the plugin --cdi-dir {listed[0]}"
             return warning(f"{name} looks for CDI files in {some(listed)}, not in {directory}", remedy)
     return ok(f"containerd uses CDI ({name})")
-
-
-def _section(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    plugins = found.get("plugins")
-    section = cast("Mapping[str, Any]", plugins).get(key) if isinstance(plugins, dict) else None
-    return cast("Mapping[str, Any]", section) if isinstance(section, dict) else {}
 
 
 @question("cdi-directory", "A DRA driver, and a plugin with --cdi, describe devices in this directory.")
@@ -306,12 +298,7 @@ def _devices_in(node: Node, path: Path, kinds: Collection[bytes]) -> list[tuple[
 
 def _gone(node: Node, spec: CdiSpec) -> list[str]:
     named = [each.host_path or each.path for device in spec.devices for each in device.edits.device_nodes]
-    return [path for path in named if not _is_node(node, path)]
-
-
-def _is_node(node: Node, path: str) -> bool:
-    found = node.host.look(path)
-    return found is not None and (stat.S_ISCHR(found[0]) or stat.S_ISBLK(found[0]))
+    return [path for path in named if node.host.device_type(path) is None]
 
 
 QUESTIONS: Final = (runtime, directory, files)

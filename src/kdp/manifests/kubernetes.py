@@ -94,14 +94,9 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
         first += plugin_objects(deployment.name, deployment.account, placement.namespace)
     if placement.openshift:
         first += _openshift(deployment, placement)
-    if has_policy(deployment, placement):
+    if placement.network_policy and not deployment.needs.host_network:  # where it would do nothing
         first.append(_closed(deployment, placement))
     return [*first, *([config] if deployment.files else []), main]
-
-
-def has_policy(deployment: Deployment, placement: Placement) -> bool:
-    """Return whether there is a NetworkPolicy; in the node's network it would do nothing."""
-    return placement.network_policy and not deployment.needs.host_network
 
 
 def _closed(deployment: Deployment, placement: Placement) -> Document:
