@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from ..cluster.event_objects import COMPONENT
+from ..cluster.event_aggregation import COMPONENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

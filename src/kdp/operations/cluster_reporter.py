@@ -18,8 +18,7 @@ import anyio
 import attrs
 
 from ..cluster.api import ApiError, OddAnswerError
-from ..cluster.event_aggregation import Notice
-from ..cluster.event_objects import COMPONENT, EventTarget
+from ..cluster.event_aggregation import COMPONENT, EventTarget, Notice
 from ..cluster.events import EventWriter
 from ..cluster.nodes import part, taint_removal
 from ..concurrency import threads

@@ -21,7 +21,7 @@ from ..supervision.health import HealthState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..cluster.event_objects import EventTarget
+    from ..cluster.event_aggregation import EventTarget
     from ..deviceplugin.status import ResourceStatus
     from ..supervision.health import HealthChange
 

@@ -8,8 +8,7 @@ import pytest
 
 from kdp.cluster import event_aggregation, events
 from kdp.cluster.api import ApiError
-from kdp.cluster.event_aggregation import Notice
-from kdp.cluster.event_objects import EventTarget
+from kdp.cluster.event_aggregation import EventTarget, Notice
 from kdp.cluster.events import EventRecorder, EventWriter
 from kdp.concurrency.counts import Tally
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kdp
-from kdp.cluster.event_objects import EventTarget
+from kdp.cluster.event_aggregation import EventTarget
 from kdp.deviceplugin.status import ABSENT, ResourceStatus
 from kdp.kubelet.podresources import Holder
 from kdp.model.devices import Device, Health

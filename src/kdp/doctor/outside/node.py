@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from ...cluster.event_objects import COMPONENT
+from ...cluster.event_aggregation import COMPONENT
 from ...errors import printable
 from ..answers import Answer, failed, not_known, ok, warning
 from ..node import some
