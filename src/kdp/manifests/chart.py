@@ -251,7 +251,8 @@ def _probes(*, cleans: bool) -> str:
         timing = "".join(f"  {field}: {probe[field]}\n" for field in fields if field in probe)
         return f"{name}:\n{how}{timing}"
 
-    by_exec, by_http = ("".join(itertools.starmap(told, probes_of(how).items())) for how in ("exec", "http"))
+    by_exec = "".join(itertools.starmap(told, probes_of("exec").items()))
+    by_http = "".join(itertools.starmap(told, probes_of("http").items()))
     return _filled(texts.CLEANING_PROBES if cleans else texts.PROBES, exec=by_exec, http=by_http)
 
 
