@@ -94,6 +94,12 @@ def is_ready(item: Mapping[str, Any]) -> bool:
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
+def mounts(pod: Mapping[str, Any], ends: str | tuple[str, ...]) -> bool:
+    """Return whether a pod mounts a directory of its node whose path ends so."""
+    paths: list[str] = [part(each, "hostPath").get("path") or "" for each in items(pod, "spec", "volumes")]
+    return any(path.rstrip("/").endswith(ends) for path in paths)
+
+
 def taint_removal(node: Object, key: str) -> Sequence[Mapping[str, Any]]:
     """Return the JSON patch that removes all taints of this key, and nothing else; empty: there is none.
 

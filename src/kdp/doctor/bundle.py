@@ -117,7 +117,8 @@ def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> S
         snapshot.files[f"{PLACE}/logs/{name}"] = FileEntry(data, 0o644)
     notes = (f"not read, so a secret of it may be left in a log or reason: {each}\n" for each in given.not_read)
     snapshot.files[CONTENTS] = FileEntry("".join(dict.fromkeys(notes)).encode(errors="replace"), 0o644)
-    public = {*_public(statuses), *(part for path in _names(snapshot) for part in os.fsencode(path).split(b"/"))}
+    paths = (*snapshot.files, *snapshot.links, *snapshot.links.values(), *snapshot.nodes)
+    public = {*_public(statuses), *(part for path in paths for part in os.fsencode(path).split(b"/"))}
     # A reason or a log may repeat what this command or a plugin was given.
     known = [*tokens.unreadable(settings.parameters, public), *tokens.unreadable(given.parameters, public)]
     environs = [{name: each[name] for name in each.keys() - _DIRECTORIES} for each in (node.environ, given.environ)]
@@ -210,12 +211,8 @@ def _answer(finding: Finding) -> dict[str, str]:
 
 def _finding(found: Mapping[str, Any]) -> Finding:
     texts = {name: printable(str(found[name]), _LONGEST) for name in ("id", "title", "why", "seen", "remedy")}
-    question = Question(id=texts["id"], title=texts["title"], why=texts["why"], ask=_not_asked)
+    question = Question(id=texts["id"], title=texts["title"], why=texts["why"], ask=lambda _: None)  # it is answered
     return Finding(question, Answer(Verdict(found["answer"]), texts["seen"], texts["remedy"]))
-
-
-def _not_asked(_node: Node) -> Answer:
-    raise AssertionError("a question of a bundle is answered")
 
 
 def _statuses(node: Node) -> Iterator[tuple[Path, object]]:
@@ -297,10 +294,6 @@ def _public(statuses: Sequence[tuple[Path, object]]) -> Iterator[bytes]:
             resource = mapping_in(each)
             names = [resource.get("name"), *(mapping_in(one).get("id") for one in list_in(resource.get("listed")))]
             yield from (str(name).encode(errors="replace") for name in names)
-
-
-def _names(snapshot: Snapshot) -> Iterator[str]:
-    yield from (*snapshot.files, *snapshot.links, *snapshot.links.values(), *snapshot.nodes)
 
 
 def _valid(data: bytes) -> bytes:

@@ -228,7 +228,7 @@ def _waits(claim: Mapping[str, Any], classes: Iterable[str]) -> bool:
         return False
     is_of_pod = any(owner.get("kind") == "Pod" for owner in _owners(claim))
     is_ours = not set(classes).isdisjoint(_asked(claim))
-    return is_of_pod and is_ours and _age(string_in(metadata.get("creationTimestamp"))) > WAITED
+    return is_of_pod and is_ours and (seconds_since(metadata.get("creationTimestamp"), time.time()) or 0.0) > WAITED
 
 
 def _owners(claim: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -242,10 +242,6 @@ def _asked(claim: Mapping[str, Any]) -> Iterator[str]:
         for each in (mapping_in(request.get("exactly")), *mappings_in(request.get("firstAvailable"))):
             if name := string_in(each.get("deviceClassName")):
                 yield name
-
-
-def _age(created: str) -> float:
-    return seconds_since(created, time.time()) or 0.0
 
 
 QUESTIONS: Final = (published, fields, permissions, device_class, claims)

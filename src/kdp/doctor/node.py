@@ -134,7 +134,8 @@ class Node:
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "plugins", Once(self.ask_plugins))
-        object.__setattr__(self, "answering_soon", Once(self._look_soon))
+        soon = Once(lambda: beside({"plugins": self.answering}, PATIENCE + GRACE).get("plugins", []))
+        object.__setattr__(self, "answering_soon", soon)
 
     def ask_plugins(self) -> tuple[Plugin, ...]:
         """Ask all plugins now, beside each other."""
@@ -156,9 +157,6 @@ class Node:
     def answering(self) -> list[Plugin]:
         """Return the plugins that have answered."""
         return [plugin for plugin in self.plugins() if not plugin.problem]
-
-    def _look_soon(self) -> list[Plugin]:
-        return beside({"plugins": self.answering}, PATIENCE + GRACE).get("plugins", [])
 
     def modes(self) -> frozenset[str]:
         """Return the modes that are served here, as plugins, settings, or mounts show them; empty: nothing does."""

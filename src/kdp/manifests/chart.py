@@ -22,7 +22,7 @@ from ..daemon.found_sockets import POD_VOLUME
 from ..daemon.settings import DEFAULT_LABELS_DIR, SETTINGS
 from . import chart_texts as texts
 from .chart_values import offered, values_schema, values_text
-from .deployment import Deployment, Folder, default_http
+from .deployment import Deployment, default_http
 from .kubernetes import daemon_set, probes_of, security_level
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
     )
     files: dict[str, str] = {}
     for document in documents:
-        _label(document, marks)
+        # Helm's labels are not on the pods: a new version of the chart alone starts no pod anew.
+        document["metadata"]["labels"] |= marks.block('{{- include "kdp.labels" . | nindent 0 }}')
         kind = document["kind"]
         if kind == "NetworkPolicy":
             text = marks.text(_with_policy(document, marks))
@@ -145,11 +146,6 @@ def _filled(text: str, **parts: str) -> str:
 # -- the objects -------------------------------------------------------------------------------------------------------
 
 
-def _label(document: Document, marks: _Marks) -> None:
-    """Add Helm's labels to an object, but not to its pods: a new version of the chart alone starts no pod anew."""
-    document["metadata"]["labels"] |= marks.block('{{- include "kdp.labels" . | nindent 0 }}')
-
-
 def _with_policy(document: Document, marks: _Marks) -> Document:
     document["spec"] |= marks.block(
         "{{- with .Values.networkPolicy.metricsFrom }}\n"
@@ -205,7 +201,8 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     ours = ("priorityClassName", "runtimeClassName", "tolerations", "nodeSelector", "affinity", "imagePullSecrets")
     kept = {name: held for name, held in pod.items() if name not in ours}
     (container,) = kept["containers"]
-    read = [folder for folder in deployment.folders if not _is_own(folder)]
+    # The backend reads these, or a parameter names them; kdp itself needs the others.
+    read = [folder for folder in deployment.folders if folder.name.startswith(("node-", "set-"))]
     container["image"] = marks.inline('{{ include "kdp.image" . }}')
     container["args"] = [
         *([] if deployment.is_controller else [marks.inline(texts.CLEANING)]),
@@ -302,11 +299,6 @@ _VOLUMES: Final = """\
 def _mount(name: str, path: str, marks: _Marks, *, writable: bool) -> Document:
     read_only = {} if writable else marks.block('{{- include "kdp.readOnly" . | nindent 0 }}')
     return {"name": name, "mountPath": path, **read_only}
-
-
-def _is_own(folder: Folder) -> bool:
-    """Tell whether kdp itself needs a folder; the backend reads the others, or a parameter names them."""
-    return not folder.name.startswith(("node-", "set-"))
 
 
 def _arguments(deployment: Deployment, facts: ChartFacts, marks: _Marks) -> list[str]:

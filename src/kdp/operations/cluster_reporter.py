@@ -138,7 +138,8 @@ class ClusterReporter:
         with anyio.move_on_after(CALM):
             while not manager.is_ready:  # noqa: ASYNC110 - it is a status, which nobody tells
                 await anyio.sleep(0.1)
-        await _load_client()
+        with suppress(Exception):  # said where it is used; in a thread, so that the event loop goes on meanwhile
+            await threads.run(partial(importlib.import_module, _CLIENT), name="kdp-load")
         is_logged = False
         while True:
             try:
@@ -286,9 +287,3 @@ def _of_pod(holding: Holding, uid: str) -> Notice:
         name=device,
         is_warning=has_failed,
     )
-
-
-async def _load_client() -> None:
-    """Load the client's library in a thread, so that the event loop goes on meanwhile."""
-    with suppress(Exception):  # said where it is used
-        await threads.run(partial(importlib.import_module, _CLIENT), name="kdp-load")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
-from ..cluster.nodes import is_ready, items, part
+from ..cluster.nodes import is_ready, items, mounts, part
 from ..errors import InvalidValueError
 from ..model.quantities import Quantity
 
@@ -267,8 +267,7 @@ def _whole(amount: object) -> int:
 def plugin_pod(pod: Object) -> PluginPod | None:
     """Return what is known of a plugin's pod; None: the pod is none."""
     spec, metadata = part(pod, "spec"), part(pod, "metadata")
-    paths: list[str] = [part(each, "hostPath").get("path") or "" for each in items(spec, "volumes")]
-    if not any(path.rstrip("/").endswith(_DIRECTORIES) for path in paths):
+    if not mounts(pod, _DIRECTORIES):
         return None
     image: str = next((each.get("image") or "" for each in items(spec, "containers")), "")
     owner: str = next((each.get("name") or "" for each in items(metadata, "ownerReferences")), "")

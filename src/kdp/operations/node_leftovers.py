@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 import attrs
 
 from ..cluster.api import ApiError
-from ..cluster.nodes import items, nodes, part, running_pods, slices_of, taint_removal
+from ..cluster.nodes import mounts, nodes, part, running_pods, slices_of, taint_removal
 from ..errors import ConfigurationError, sentence
 from .extended_resources import MANAGER, is_of_kubelet, withdrawing
 from .node_labels import application_of, change_of, managers_of
@@ -133,7 +133,7 @@ def _of_resource(node: Object, name: str, served_by: str | None, *, force: bool)
 def of_slice(item: Object, pods: Iterable[Object]) -> NodeLeftover:
     """Return a slice as a leftover, with an obstacle if a pod of the driver is on its node."""
     driver: str = item["spec"]["driver"]
-    owner = next((each for each in pods if _mounts(each, f"/plugins/{driver}")), None)
+    owner = next((each for each in pods if mounts(each, f"/plugins/{driver}")), None)
     why = None
     if owner is not None:
         name = f"{owner['metadata'].get('namespace', '')}/{owner['metadata']['name']}"
@@ -146,11 +146,6 @@ def of_slice(item: Object, pods: Iterable[Object]) -> NodeLeftover:
         change=item,
         obstacle=why,
     )
-
-
-def _mounts(pod: Object, end: str) -> bool:
-    paths: list[str] = [part(each, "hostPath").get("path") or "" for each in items(pod, "spec", "volumes")]
-    return any(path.rstrip("/").endswith(end) for path in paths)
 
 
 # -- asking the API server ---------------------------------------------------------------------------------------------

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ...cluster.nodes import KUBELET, owners
 from ...errors import printable
 from ...operations.cluster_view import ClusterView, is_extended, requests_of
+from ...operations.extended_resources import is_of_kubelet
 from ..answers import Answer, failed, not_known, ok, warning
 from ..node import counted, some
 from ..plain import mapping_in, mappings_in, metadata_of, path_of, seconds_since, string_in
 from .facts import asked, has_ended, status_of
 
 if TYPE_CHECKING:
-    from ...cluster.nodes import Owner
     from ...operations.cluster_view import ResourceRow
     from .facts import NodeFacts, Object
 
@@ -33,10 +32,6 @@ def _rows(facts: NodeFacts) -> list[ResourceRow]:
         if not has_ended(pod):
             view.add_pod(dict(pod))
     return [*view.resources()]
-
-
-def _is_there(facts: NodeFacts, resource: str) -> bool:
-    return any(resource in mapping_in(status_of(node).get("capacity")) for node in facts.node.items)
 
 
 @asked("outside-allocatable", "The scheduler counts allocatable devices only; with none, pods stay pending.", "node")
@@ -64,7 +59,9 @@ def allocatable(facts: NodeFacts) -> Answer:
 )
 def zero(facts: NodeFacts) -> Answer:
     """Is each resource of the node served?"""
-    zeros = [row.resource for row in _rows(facts) if not row.capacity and _is_there(facts, row.resource)]
+    (node,) = facts.node.items
+    there = mapping_in(status_of(node).get("capacity"))
+    zeros = [row.resource for row in _rows(facts) if not row.capacity and row.resource in there]
     zeros = [name for name in zeros if is_extended(name)]
     if not zeros:
         return ok("no resource has a capacity of 0")
@@ -73,14 +70,10 @@ def zero(facts: NodeFacts) -> Answer:
     seen = f"the node has 0 of {some(zeros)}"
     if facts.plugins() or facts.pods.is_cut:
         return not_known(f"{seen}; whether a plugin here serves it, the plugin says", facts.in_plugin("kdp status"))
-    written = [name for name in zeros if any(each.manager == KUBELET for each in _writers(facts, name))]
-    whose = "; its kubelet wrote that when the plugin went away" if written else ""
+    is_written = any(is_of_kubelet(dict(node), name) for name in zeros)
+    whose = "; its kubelet wrote that when the plugin went away" if is_written else ""
     remedy = f"remove what is left: kdp node withdraw {zeros[0]} --node {facts.name}"
     return warning(f"{seen}, and no plugin's pod is here{whose}", remedy)
-
-
-def _writers(facts: NodeFacts, name: str) -> list[Owner]:
-    return [each for node in facts.node.items for each in owners(node, "status", "capacity", name)]
 
 
 @asked("outside-requested", "If a device fails, its pod keeps it, and no new pod fits.", "node", "pods")
