@@ -157,7 +157,7 @@ def _rights(recipe: Recipe | None) -> Needs | None:
         return None
 
 
-def _parameters_schema(cls: type[DeviceBackend], given: Iterable[str] = ()) -> Schema:
+def _parameters_schema(cls: type[DeviceBackend], given: Iterable[str]) -> Schema:
     """Return the schema of what ``--set`` takes for a class.
 
     Args:

@@ -149,13 +149,12 @@ def document(
         notes: The probe's details. Those of `NOTES` are in the document, too.
         more: What was seen besides the status; None: nothing was.
     """
-    backends = () if more is None else more.backends
-    events = None if more is None else more.events
+    more = more or Facts()
     judged = () if status is None else status.backends
     began = time.time() - time.monotonic()
     process = {"kdp": __version__, "pid": os.getpid(), "mode": facts.mode, "node": facts.node}
     parts: Mapping[str, ServicePart] = {} if status is None else status.parts
-    measured = _measured(backends)
+    measured = _measured(more.backends)
     return {
         **process,
         "started": moment(facts.started),
@@ -164,9 +163,11 @@ def document(
         "ready": is_ready,
         **{name: notes.get(name) for name in NOTES},
         "kubelet": None if status is None else _kubelet(status),
-        "backends": [_backend(*each) for each in zip(judged, backends or (None,) * len(judged), strict=True)],
+        "backends": [
+            _backend(*each) for each in zip(judged, more.backends or (BackendFacts(),) * len(judged), strict=True)
+        ],
         "resources": [_resource(name, part, began, measured) for name, part in parts.items()],
-        "events": None if events is None else [_event(each) for each in events],
+        "events": None if more.events is None else [_event(each) for each in more.events],
     }
 
 
@@ -187,11 +188,10 @@ def _kubelet(status: BaseStatus) -> Mapping[str, object] | None:
     return {"state": seen.state.value, "since": since, "restarts": status.kubelet_restarts}
 
 
-def _backend(judged: tuple[str, str | None], seen: BackendFacts | None) -> Mapping[str, object]:
+def _backend(judged: tuple[str, str | None], seen: BackendFacts) -> Mapping[str, object]:
     label, problem = judged
-    declared = None if seen is None else seen.declared
-    topology = None if seen is None else seen.topology
-    links: Mapping[tuple[str, str], float] = {} if topology is None else topology.links
+    declared = seen.declared
+    links: Mapping[tuple[str, str], float] = {} if seen.topology is None else seen.topology.links
     return {
         "class": label,
         "reason": problem,
