@@ -79,8 +79,7 @@ def _config(invocation: Invocation, file: Mapping[str, GivenValue], names: set[s
     found: dict[str, Any] = {}
     for name in (name for name in SETTINGS if name in names):
         setting = SETTINGS[name]
-        text = invocation.flags.get(name) or os.environ.get(setting.variable)
-        value = text if text else file[name].value if name in file else None
+        value: object = invocation.given(name) or (file[name].value if name in file else None)
         if value is None:
             continue
         if isinstance(value, Mapping):  # as in a flag, which keeps their order

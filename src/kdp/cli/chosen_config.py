@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from ..daemon import parsers
 from ..daemon.readiness import Rejection
-from ..daemon.settings import DEFAULT_STATE_DIR, SETTINGS
+from ..daemon.settings import DEFAULT_STATE_DIR
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..model.names import check_label_name
 from ..model.spelling import hint
@@ -176,15 +176,11 @@ class ConfigChoice:
 
 def _state_dir(invocation: Invocation) -> Path | None:
     """Return the state directory that flags and variables name, else the default one; None: nowhere."""
-    given = _given(invocation, "state_dir")
+    given = invocation.given("state_dir")
     try:
         return parsers.path_or_none(given) if given else DEFAULT_STATE_DIR
     except parsers.Unacceptable:  # it is refused where the settings are resolved
         return None
-
-
-def _given(invocation: Invocation, name: str) -> str | None:
-    return invocation.flags.get(name) or os.environ.get(SETTINGS[name].variable) or None
 
 
 @final
@@ -212,13 +208,13 @@ class LabelledConfig:
             raise ConfigurationError(
                 "--config-label: --config is missing; expected a directory with a file for each configuration"
             )
-        node = _given(invocation, "node_name")
+        node = invocation.given("node_name")
         if node is None:
             raise ConfigurationError(
                 "--config-label: --node-name is missing; expected the node's name, as the API server has it"
             )
         self._node = node
-        self._kubeconfig = _given(invocation, "kubeconfig")
+        self._kubeconfig = invocation.given("kubeconfig")
         self._choice = ConfigChoice(invocation.config, key, state_dir=_state_dir(invocation))
         self._problem: str | None = None
 

@@ -232,7 +232,7 @@ def _deployment(
             "or helm"
         )
     (target,) = invocation.targets
-    config, flags = invocation.config, invocation.flags
+    config = invocation.config
     plan = invocation.plan()
     (backend,) = plan.backends
     reads_labels = config_label is not None
@@ -245,7 +245,7 @@ def _deployment(
         needs = _with_sources(needs, found)
     if not is_controller and (found is None or not (nodes or is_overridden(backend, "needs"))):
         needs = _with_all_of_it(needs, backend, takes_host=invocation.takes_host)
-    options = _options(flags)
+    options = _options(invocation)
     named = [config] if kind != "helm" else []  # where it becomes values
     for path in (*named, *(value for _, _, value in invocation.parameters())):
         if isinstance(path, Path) and is_pipe(path):
@@ -409,13 +409,9 @@ def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, takes_host: bool) -
     return attrs.evolve(needs, host_paths=("/dev", "/sys"))
 
 
-def _options(flags: Mapping[str, str | None]) -> dict[str, str]:
+def _options(invocation: Invocation) -> dict[str, str]:
     """Return the settings that were given by flag or variable, by flag: the process will have no variables of ours."""
-    return {
-        SETTINGS[name].flag: text
-        for name in _PASSED_ON
-        if (text := flags.get(name) or os.environ.get(SETTINGS[name].variable)) is not None and text != ""
-    }
+    return {SETTINGS[name].flag: text for name in _PASSED_ON if (text := invocation.given(name)) is not None}
 
 
 def _parameters(invocation: Invocation, files: dict[str, str] | None) -> list[str]:
