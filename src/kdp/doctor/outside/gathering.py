@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
@@ -51,28 +51,20 @@ async def gather(api: KubeApi, name: str) -> NodeFacts:
     first, until = loop.time() + FIRST, loop.time() + ALL
     about = f"involvedObject.kind=Node,involvedObject.name={name}"
     async with api:
-        node, leases, pods, waiting, events, slices, classes, claims = await asyncio.gather(
-            _listed(first, "get nodes", _one(api, name)),
-            _listed(first, "list leases", _pages(api, _LEASES, "leases", f"metadata.name={name}")),
-            _listed(first, "list pods", pods_of(api, name)),
-            _listed(first, "list pods", waiting_pods(api)),
-            _listed(first, "list events", _pages(api, "/api/v1/events", "events", about)),
-            _listed(first, "list resourceslices", resource_slices(api, name)),
-            _listed(first, "list deviceclasses", _pages(api, f"{_RESOURCE}/deviceclasses", "deviceclasses")),
-            _listed(first, "list resourceclaims", _pages(api, f"{_RESOURCE}/resourceclaims", "resourceclaims")),
-        )
-        facts = NodeFacts(
-            name=name,
-            now=time.time(),
-            node=node,
-            leases=leases,
-            pods=pods,
-            waiting=waiting,
-            events=events,
-            slices=slices,
-            classes=classes,
-            claims=claims,
-        )
+        asked = {
+            "node": _listed(first, "get nodes", _one(api, name)),
+            "leases": _listed(first, "list leases", _pages(api, _LEASES, "leases", f"metadata.name={name}")),
+            "pods": _listed(first, "list pods", pods_of(api, name)),
+            "waiting": _listed(first, "list pods", waiting_pods(api)),
+            "events": _listed(first, "list events", _pages(api, "/api/v1/events", "events", about)),
+            "slices": _listed(first, "list resourceslices", resource_slices(api, name)),
+            "classes": _listed(first, "list deviceclasses", _pages(api, f"{_RESOURCE}/deviceclasses", "deviceclasses")),
+            "claims": _listed(
+                first, "list resourceclaims", _pages(api, f"{_RESOURCE}/resourceclaims", "resourceclaims")
+            ),
+        }
+        found: dict[str, Any] = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
+        facts = NodeFacts(name=name, now=time.time(), **found)
         plugins = facts.plugins()[:MOST_ASKED]
         siblings, logs, answers = await asyncio.gather(
             _each(
