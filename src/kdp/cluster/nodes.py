@@ -6,9 +6,7 @@ needs and drops it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast, final
-
-import attrs
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -113,24 +111,15 @@ def taint_removal(node: Object, key: str) -> Sequence[Mapping[str, Any]]:
     return patch
 
 
-@final
-@attrs.frozen
-class Owner:
-    """Who owns a field: the name that a client gave itself, and how it wrote: ``Apply`` or ``Update``."""
-
-    manager: str
-    operation: str
-
-
-def owners(item: Mapping[str, Any], *path: str) -> list[Owner]:
-    """Return who owns a field, by ``metadata.managedFields``; none: nobody knows.
+def owners(item: Mapping[str, Any], *path: str) -> list[str]:
+    """Return the names of the managers that own a field, by ``metadata.managedFields``; none: nobody knows.
 
     Args:
         item: The object.
         *path: The field, as ``"status", "capacity", "example.com/widget"``.
     """
     return [
-        Owner(each.get("manager", ""), each.get("operation", ""))
+        each.get("manager", "")
         for each in items(item, "metadata", "managedFields")
         if f"f:{path[-1]}" in part(each, "fieldsV1", *(f"f:{name}" for name in path[:-1]))
     ]
