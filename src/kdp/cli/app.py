@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import platform
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -77,16 +78,9 @@ class _Commands(failures.Group):
         return None
 
 
-def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        python = ".".join(map(str, sys.version_info[:3]))
-        click.echo(f"kdp {__version__} (Python {python})")
-        ctx.exit()
-
-
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+@click.version_option(
+    __version__, message=f"kdp %(version)s (Python {platform.python_version()})", help="Show the version."
 )
 def kdp() -> None:
     """Write a Kubernetes device plugin in Python: subclass DeviceBackend, kdp does the rest.

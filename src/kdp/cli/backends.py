@@ -19,9 +19,8 @@ from ..model.backend import DeviceBackend
 from .convert import describe
 from .failures import Refusal
 from .options import format_option, refusing
-from .parameters import documented
 from .streams import console, document, shown, table
-from .targets import installed, load, settable
+from .targets import documented, installed, load, settable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

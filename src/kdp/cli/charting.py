@@ -6,7 +6,7 @@ import enum
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,21 +16,21 @@ from .. import manifests
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, KdpError
 from ..hardware import Host
-from ..manifests.chart_values import ChartFacts, split_image
+from ..manifests.chart_values import ChartFacts, offered, setting_schema, split_image
 from ..manifests.deployment import CONFIG_DIR
-from ..manifests.schema import offered, setting_schema
 from ..model.devices import Version
 from ..model.quantities import Quantity
 from .config import read as read_config
-from .convert import ConversionError, convert
+from .convert import ConversionError, convert, describe, schema_of
 from .invocation import Invocation, needs_of
-from .parameters import alternatives, parameters_schema, words_of
-from .targets import settable
+from .targets import documented, lacking, settable
 
 if TYPE_CHECKING:
     from ..daemon.setting import GivenValue
+    from ..manifests.chart_values import Schema
     from ..manifests.deployment import Deployment
     from ..manifests.placement import Placement
+    from ..model.backend import DeviceBackend
     from ..model.needs import Needs
     from .targets import Recipe
 
@@ -65,7 +65,7 @@ def facts_of(invocation: Invocation, deployment: Deployment, placement: Placemen
         description=about,
         mode=plan.settings.mode,
         resource=plan.backends[0].resource,
-        parameters=parameters_schema(recipe.cls, given),
+        parameters=_parameters_schema(recipe.cls, given),
         fixed=_fixed(recipe),
         config=_config(invocation, file, names),
         given=given,
@@ -79,8 +79,7 @@ def _config(invocation: Invocation, file: Mapping[str, GivenValue], names: set[s
     found: dict[str, Any] = {}
     for name in (name for name in SETTINGS if name in names):
         setting = SETTINGS[name]
-        text = invocation.flags.get(name) or os.environ.get(setting.variable)
-        value = text if text else file[name].value if name in file else None
+        value: object = invocation.given(name) or (file[name].value if name in file else None)
         if value is None:
             continue
         if isinstance(value, Mapping):  # as in a flag, which keeps their order
@@ -130,12 +129,12 @@ def _fixed(recipe: Recipe) -> dict[str, tuple[object, ...] | None]:
     for name, parameter in settable(recipe.cls).items():
         now = recipe.arguments.get(name, parameter.default)
         changing: list[object] = []
-        for value in alternatives(parameter.annotation, now):
+        for value in _alternatives(parameter.annotation, now):
             needs = _rights(_with(recipe, name, value, parameter.annotation))
             if needs is not None and needs != before:
                 changing.append(value)
         if changing:
-            words = words_of(parameter.annotation)
+            words: list[object] = schema_of(parameter.annotation).get("enum", [])  # none: it has other values
             found[name] = tuple(each for each in words if each not in changing) or None
     return found
 
@@ -155,3 +154,46 @@ def _rights(recipe: Recipe | None) -> Needs | None:
         return needs_of(recipe.make())
     except KdpError:
         return None
+
+
+def _parameters_schema(cls: type[DeviceBackend], given: Iterable[str]) -> Schema:
+    """Return the schema of what ``--set`` takes for a class.
+
+    Args:
+        cls: The class.
+        given: Parameters that have a value already, so that none of them is required.
+    """
+    texts = documented(cls)
+    known = settable(cls)
+    properties: dict[str, Schema] = {}
+    is_open = False
+    for name, parameter in known.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            is_open = True
+            continue
+        said = texts.get(name) or f"{describe(parameter.annotation)}"
+        properties[name] = {"description": said, **schema_of(parameter.annotation)}
+    missing = [parameter.name for parameter in lacking(known, given)]
+    return {
+        "type": "object",
+        "additionalProperties": is_open,
+        "properties": properties,
+        **({"required": missing} if missing else {}),
+    }
+
+
+def _alternatives(annotation: Any, default: object) -> list[object]:
+    """Return values that a parameter may have instead of its default: as far as its type says which there are."""
+    schema = schema_of(annotation)
+    for part in schema.get("anyOf", [schema]):
+        if "enum" in part:
+            return [value for value in part["enum"] if value != default]
+        if part.get("type") == "boolean":
+            return [value for value in (True, False) if value is not default]
+        if part.get("type") == "integer":
+            return [1, 2] if default in (0, None) else [0, 1]
+        if part.get("type") == "string":
+            return ["/opt/another"]
+        if part.get("type") == "array" and "enum" in part["items"]:
+            return [[value] for value in part["items"]["enum"]]
+    return []

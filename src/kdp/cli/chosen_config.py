@@ -3,7 +3,7 @@
 ``--config`` is a directory, such as a mounted ConfigMap. The label's value names a file in it, without the suffix. A
 node without the label has the configuration ``default``.
 
-`ConfigChoice` decides, and knows no API. `LabelReader` asks the API server for the node: at the start for a few
+`ConfigChoice` decides, and knows no API. `LabelledConfig` asks the API server for the node: at the start for a few
 seconds, then again and again. What changes leads to the same reload as SIGHUP does: a name that no file has is refused
 there, and the previous configuration stays in force.
 
@@ -16,10 +16,14 @@ import asyncio
 import logging
 import os
 import random
+import time
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
+from ..daemon import parsers
+from ..daemon.readiness import Rejection
+from ..daemon.settings import DEFAULT_STATE_DIR
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..model.names import check_label_name
 from ..model.spelling import hint
@@ -27,6 +31,10 @@ from ..storage import files, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from ..daemon.plan import ServingPlan
+    from .invocation import Invocation
+    from .kept_config import ConfigKeeper
 
 logger = logging.getLogger(__name__)
 
@@ -166,28 +174,75 @@ class ConfigChoice:
             return None
 
 
+def _state_dir(invocation: Invocation) -> Path | None:
+    """Return the state directory that flags and variables name, else the default one; None: nowhere."""
+    given = invocation.given("state_dir")
+    try:
+        return parsers.path_or_none(given) if given else DEFAULT_STATE_DIR
+    except parsers.Unacceptable:  # it is refused where the settings are resolved
+        return None
+
+
 @final
-class LabelReader:
-    """Asks the API server for a node's labels.
+class LabelledConfig:
+    """Makes the plans of an invocation whose configuration a label of the node names.
 
     Args:
-        choice: Which is told.
-        node: The node's name.
-        kubeconfig: How to reach the API server; None: with the pod's account.
+        invocation: What the command was called with; its configuration becomes the file that is chosen.
+        keeper: Makes plans of that file.
+        key: The label.
+
+    Raises:
+        ConfigurationError: The directory or the node's name is missing, or the key is no label's.
+
+    Attributes:
+        rejection: Why the configuration that was asked for is not in force after `first`; None: it is.
     """
 
-    def __init__(self, choice: ConfigChoice, *, node: str, kubeconfig: str | None) -> None:
-        self._choice = choice
+    def __init__(self, invocation: Invocation, keeper: ConfigKeeper, key: str) -> None:
+        self.rejection: Rejection | None = None
+        invocation.used = ("kubeconfig",)  # to read the label
+        self._invocation = invocation
+        self._keeper = keeper
+        if invocation.config is None:
+            raise ConfigurationError(
+                "--config-label: --config is missing; expected a directory with a file for each configuration"
+            )
+        node = invocation.given("node_name")
+        if node is None:
+            raise ConfigurationError(
+                "--config-label: --node-name is missing; expected the node's name, as the API server has it"
+            )
         self._node = node
-        self._kubeconfig = kubeconfig
+        self._kubeconfig = invocation.given("kubeconfig")
+        self._choice = ConfigChoice(invocation.config, key, state_dir=_state_dir(invocation))
         self._problem: str | None = None
 
-    async def look_first(self) -> None:
-        """Look for a few seconds; what cannot be found out is said.
+    def first(self) -> ServingPlan:
+        """Return the plan to start with. For a few seconds it asks for the label; what is not found out is said.
 
         Raises:
-            ConfigurationError: The API server cannot be used as configured.
+            ConfigurationError: Nothing that was given can be used.
         """
+        asyncio.run(self._look_first())
+        self._invocation.config = self._choice.first()
+        plan = self._keeper.first()
+        self.rejection = self._keeper.rejection
+        if self._choice.problem is not None and self.rejection is None:
+            self.rejection = Rejection(reason=self._choice.problem, since=time.time())
+        self._choice.keep()
+        return plan
+
+    def again(self) -> ServingPlan:
+        """Return the plan of the configuration that the label names now.
+
+        Raises:
+            ConfigurationError: It names none, or the file is wrong.
+        """
+        self._invocation.config = self._choice.file()
+        return self._keeper.again()
+
+    async def _look_first(self) -> None:
         from ..cluster.client import KubeApi
 
         async with KubeApi(self._kubeconfig, deadline=FIRST) as api:

@@ -136,10 +136,11 @@ _KINDS: Final = {"": "YAML", ".conf": "YAML", ".yaml": "YAML", ".yml": "YAML", "
 """The format of each suffix. A file without a suffix, such as a mounted key, is YAML."""
 
 
-def _yaml(text: str) -> object:
-    from .yaml_reading import parse_yaml
+def parse_yaml(text: str) -> object:
+    """Return the value of a YAML text; the library is loaded only then."""
+    from . import yaml_reading
 
-    return parse_yaml(text)
+    return yaml_reading.parse_yaml(text)
 
 
-_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {"JSON": parse_json, "TOML": parse_toml, "YAML": _yaml}
+_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {"JSON": parse_json, "TOML": parse_toml, "YAML": parse_yaml}

@@ -1,4 +1,4 @@
-"""Text or a file's value to the type that a constructor parameter's annotation names.
+"""The types that a constructor parameter's annotation may name: in words, as a schema, and a value made one of them.
 
 The types that options have are converted here; anything else (attrs classes, dataclasses, mappings) goes to cattrs,
 which is loaded only then.
@@ -10,6 +10,7 @@ import enum
 import inspect
 import pathlib
 import types
+import typing
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
@@ -34,6 +35,15 @@ _SIMPLE = {
     Version: "a semantic version (kdp.Version); valid is 1.2.0",
     timedelta: "a duration, or a number of seconds (timedelta); valid is 1m30s",
 }
+_SCHEMAS: dict[Any, dict[str, Any]] = {
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    Quantity: {"type": ["string", "number"]},
+    Version: {"type": "string"},
+    timedelta: {"type": ["string", "number"]},
+}
 _LISTS = (list, tuple, set, frozenset, Sequence, Iterable, Collection)
 
 
@@ -44,7 +54,7 @@ def describe(kind: Any) -> str:
     if _is_path(kind):
         return "a path; valid is /srv/widgets"
     if _is_enum(kind):
-        return f"one of {', '.join(m.value if isinstance(m.value, str) else m.name for m in kind)}"
+        return f"one of {', '.join(_words_of_enum(kind))}"
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return describe(arguments[0])
@@ -58,6 +68,29 @@ def describe(kind: Any) -> str:
             return f"{len(places)} values, with commas: {', then '.join(map(describe, places))}"
         return f"a list, with commas, of {describe(_element(kind))}"
     return f"a {getattr(kind, '__name__', kind)}, as JSON"
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """Return the JSON schema of the values that `convert` takes for a type."""
+    if kind in _SCHEMAS:
+        return dict(_SCHEMAS[kind])
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return schema_of(arguments[0])
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if _is_path(kind):
+        return {"type": "string"}
+    if _is_enum(kind):
+        return {"enum": _words_of_enum(kind)}
+    if origin in (Union, types.UnionType):
+        parts = [schema_of(each) for each in arguments if each is not types.NoneType]
+        return parts[0] if len(parts) == 1 else {"anyOf": parts}
+    if _is_list(kind):
+        return {"type": "array"} if _places(kind) else {"type": "array", "items": schema_of(_element(kind))}
+    if kind is inspect.Parameter.empty or kind is Any or kind is object or isinstance(kind, (str, typing.ForwardRef)):
+        return {}
+    return {"type": ["object", "array"]}
 
 
 def convert(value: object, kind: Any) -> Any:
@@ -202,6 +235,10 @@ def _is_path(kind: Any) -> bool:
 
 def _is_enum(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, enum.Enum)
+
+
+def _words_of_enum(kind: Any) -> list[str]:
+    return [member.value if isinstance(member.value, str) else member.name for member in kind]
 
 
 def _is_list(kind: Any) -> bool:

@@ -18,9 +18,8 @@ import attrs
 import click
 
 from . import asking
-from .device_lines import device_lines
 from .failures import Failure, Refusal
-from .living import SOCKET_HELP, living_plugins, several
+from .living import SOCKET_HELP, device_lines, living_plugins, several
 from .options import backend_options, format_option, refusing, setting_options
 from .streams import document, shown
 
@@ -105,7 +104,7 @@ def command(
     if meant := [each for each in living if each.serves(backend)]:
         _show(out, meant, format)
         return
-    from .discovered import show
+    from .looking import show
 
     show(out, backend, plan, format)
 

@@ -14,15 +14,16 @@ from ..daemon.found_sockets import found_sockets
 from ..daemon.setting import GivenValue
 from ..daemon.settings import SETTINGS, Settings
 from ..daemon.sources import from_environment, resolve_some
-from ..doctor.answers import Verdict
+from ..doctor.answers import Finding, Verdict, examine, is_under_way, worst
 from ..doctor.catalogue import QUESTIONS
 from ..doctor.cluster import ask as ask_cluster
-from ..doctor.examination import Finding, examine, is_under_way, worst
 from ..doctor.node import PATIENCE, Node, Once, Target
 from ..errors import ConfigurationError, message_of
 from ..hardware.host import Host
+from ..storage import reading
 from . import asking
-from .config import ConfigFile, read, text_of
+from .config import ConfigFile, parse_yaml, read, text_of
+from .failures import Failure
 from .living import SOCKET_HELP
 from .options import backend_options, check_place, format_option, refusing, setting_options
 from .reaching import node_name
@@ -31,6 +32,7 @@ from .streams import document, end_now, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ..doctor.bundle import BundleSettings
     from ..doctor.outside.facts import NodeFacts
 
 _NAMES = (
@@ -52,6 +54,7 @@ _HELP = {
 _COLORS = {Verdict.OK: "green", Verdict.NOT_KNOWN: "cyan", Verdict.WARNING: "yellow", Verdict.FAILED: "red"}
 _CODES = {Verdict.OK: 0, Verdict.WARNING: 0, Verdict.FAILED: 1, Verdict.NOT_KNOWN: 4}
 _MOST_BYTES = 16 << 20
+_ACCOUNT = (Path("/var/run/secrets/kubernetes.io/serviceaccount/token"),)
 
 
 @click.command("doctor", short_help="Find out what is wrong on this node.")
@@ -189,12 +192,68 @@ def _seen_from_outside(name: str, kubeconfig: str | None) -> list[Finding]:
 def _write(
     out: TextIO, file: Path, node: Node, given: tuple[Mapping[str, str | None], Sequence[str], ConfigFile]
 ) -> None:
-    from .bundles import settings_of, write
+    """Write the bundle, and say first what is in it.
+
+    Raises:
+        Failure: It cannot be written.
+    """
+    from ..doctor import bundle
+    from ..hardware.snapshot import archive
 
     check_place("--bundle", file)
-    write(out, file, node, examine(QUESTIONS, node), settings_of(*given))
+    made = bundle.make(node, examine(QUESTIONS, node), _bundle_settings(*given))
+    click.echo("The bundle holds, without serial numbers, hardware addresses, tokens, and passwords:", file=out)
+    for line in bundle.listed(made):
+        click.echo(f"  {shown(line)}", file=out)
+    click.echo("Names of nodes, pods, and files stay in it. Read it before you give it away: tar xzOf FILE", file=out)
+    try:
+        archive.write(made, file, first=bundle.CONTENTS, mode=0o600)  # it names pods
+    except OSError as error:
+        raise Failure(f"{file} cannot be written ({error.strerror}); name another file") from None
+    click.echo(f"{file}: {file.stat().st_size / 1024:.1f} KiB", file=out)
     if is_under_way():
         end_now(0)
+
+
+def _bundle_settings(flags: Mapping[str, str | None], assignments: Sequence[str], config: ConfigFile) -> BundleSettings:
+    """Return what the command knows of the plugin's settings, from flags, variables, and the file."""
+    from ..doctor.bundle import BundleSettings
+
+    given = {each.label: str(each.value) for each in from_environment(os.environ).values()}
+    given |= {each.label: str(each.value) for each in config.settings.values()}
+    given |= {f"--{name.replace('_', '-')}": text for name, text in flags.items() if text is not None}
+    parameters: dict[str, object] = {name: each.value for name, each in config.parameters.items()}
+    parameters |= {
+        name.removeprefix("KDP_SET_"): text for name, text in os.environ.items() if name.startswith("KDP_SET_")
+    }
+    parameters |= {name: text for name, _, text in (each.partition("=") for each in assignments)}
+    kubeconfig = flags.get("kubeconfig") or os.environ.get("KDP_KUBECONFIG") or config.settings.get("kubeconfig")
+    named = kubeconfig.value if isinstance(kubeconfig, GivenValue) else kubeconfig
+    hidden = [_of_file(path) for path in (*_kubeconfigs(named), *_ACCOUNT)]
+    hidden.append((config.text or "").encode(errors="replace"))
+    return BundleSettings(settings=given, parameters=parameters, hidden=hidden, parameters_of=_parameters_of)
+
+
+def _parameters_of(path: Path, text: str) -> dict[str, object]:
+    try:
+        return {name: each.value for name, each in read(path, text).parameters.items()}
+    except ConfigurationError:  # secrets in its text are found without them
+        return {}
+
+
+def _kubeconfigs(named: object) -> list[Path]:
+    """Return the files that say how to reach the API server, as `kdp.cluster` and kubectl look for them."""
+    if named:
+        return [Path(str(named))]
+    paths = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    return [Path(path) for path in paths.split(os.pathsep) if path]
+
+
+def _of_file(path: Path) -> bytes:
+    try:
+        return reading.read(path, limit=1 << 20)
+    except OSError:
+        return b""
 
 
 def _file(path: Path | None) -> tuple[ConfigFile, str | None]:
@@ -231,19 +290,13 @@ def _node(settings: Settings, mode: str, target: Once[Target] | None, bad_file: 
         mode=mode,
         cdi_dir=settings.cdi_dir,
         find_host=Once(functools.partial(Host, settings.host_root)),
-        parse_yaml=_parse_yaml,
-        ask=_ask,
-        ask_log=_ask_log,
+        parse_yaml=parse_yaml,
+        ask=functools.partial(_ask, "/status.json"),
+        ask_log=functools.partial(_ask, "/log"),
         cluster=Once(functools.partial(ask_cluster, settings.kubeconfig)),
         bad_file=bad_file,
         target=target,
     )
-
-
-def _parse_yaml(text: str) -> object:
-    from .yaml_reading import parse_yaml
-
-    return parse_yaml(text)
 
 
 def _sockets(settings: Settings) -> tuple[Path, ...]:
@@ -254,12 +307,8 @@ def _sockets(settings: Settings) -> tuple[Path, ...]:
     return tuple(found_sockets(settings.state_dir, settings.kubelet_root))
 
 
-def _ask(path: Path) -> tuple[int, str]:
-    return asking.ask(str(path), "/status.json", deadline=PATIENCE, most=_MOST_BYTES)
-
-
-def _ask_log(path: Path) -> tuple[int, str]:
-    return asking.ask(str(path), "/log", deadline=PATIENCE, most=_MOST_BYTES)
+def _ask(route: str, path: Path) -> tuple[int, str]:
+    return asking.ask(str(path), route, deadline=PATIENCE, most=_MOST_BYTES)
 
 
 def _loading(

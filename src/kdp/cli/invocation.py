@@ -79,6 +79,10 @@ class Invocation:
         """
         return self._settings(read_config(self.config))
 
+    def given(self, name: str) -> str | None:
+        """Return what a flag or a variable says of a setting, as text; None: neither does."""
+        return self.flags.get(name) or os.environ.get(SETTINGS[name].variable) or None
+
     def _settings(self, file: ConfigFile) -> Settings:
         flags = {name: GivenValue(SETTINGS[name].flag, text) for name, text in self.flags.items() if text is not None}
         layers = [flags, from_environment(os.environ), file.settings]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from ..daemon import parsers
 from ..daemon.readiness import Rejection
-from ..daemon.settings import DEFAULT_STATE_DIR, SETTINGS
+from ..daemon.settings import DEFAULT_STATE_DIR
 from ..errors import ConfigurationError, InvalidValueError, message_of
 from ..storage import files, reading
 from ..storage.documents import parse_json
@@ -135,14 +135,12 @@ class ConfigKeeper:
         The file is bad, and may be no YAML any more. Then a line that looks like the setting will do, because what is
         kept in a directory tells of which file it is.
         """
-        setting = SETTINGS["state_dir"]
-        given = self._invocation.flags.get(setting.name) or os.environ.get(setting.variable)
-        if given:
+        if given := self._invocation.given("state_dir"):
             yield from _directory(given)
             return
         if self._invocation.config is None:
             return
-        for found in config.seen_in(self._invocation.config, setting.name):
+        for found in config.seen_in(self._invocation.config, "state_dir"):
             yield from _directory(found)
         yield DEFAULT_STATE_DIR
 

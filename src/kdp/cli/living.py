@@ -1,15 +1,17 @@
-"""A living plugin of this node: which socket a command means, and the plugin's answer.
+"""A living plugin of this node: which socket a command means, the plugin's answer, and the table of its devices.
 
 The commands load neither gRPC nor a vendor's class. They run in the plugin's container, within its limit of memory.
+So the table is made without the library for tables.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -24,7 +26,7 @@ from .options import refusing
 from .streams import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..daemon.settings import Settings
 
@@ -35,6 +37,17 @@ SOCKET_HELP = {
 """What the settings mean to a command that asks a plugin."""
 
 _NAMES = ("socket", "state_dir", "kubelet_root", "device_plugin_dir")
+
+_HEADS: Final = {
+    "id": "ID",
+    "health": "HEALTH",
+    "state": "STATE",
+    "since": "SINCE",
+    "held_by": "HELD BY",
+    "numa_nodes": "NUMA",
+    "unit": "UNIT",
+    "reason": "REASON",
+}
 
 
 def socket_of(ctx: click.Context, **flags: str | None) -> Path:
@@ -48,7 +61,7 @@ def socket_of(ctx: click.Context, **flags: str | None) -> Path:
         Refusal: An option is wrong, or several plugins have a socket.
     """
     with refusing():
-        settings = _settings(flags)
+        settings = resolved(flags)
         if isinstance(settings.socket, Path):
             return settings.socket
         if settings.socket is None or settings.state_dir is None:
@@ -78,7 +91,7 @@ def living_plugins(**flags: str | None) -> tuple[list[Path], list[Path]]:
         Refusal: An option is wrong.
     """
     with refusing():
-        settings = _settings(flags)
+        settings = resolved(flags)
     if isinstance(settings.socket, Path):
         return [settings.socket], []
     if settings.socket is None or settings.state_dir is None:
@@ -111,6 +124,34 @@ def several(found: Sequence[Path]) -> str:
     return f"several plugins of this node have a socket; name one of them with --socket: {sockets}"
 
 
-def _settings(flags: Mapping[str, str | None]) -> Settings:
+def resolved(flags: Mapping[str, str | None]) -> Settings:
+    """Return the settings of these flags and of the environment that say where plugins are."""
     strongest = {name: GivenValue(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
     return resolve_some([strongest, from_environment(os.environ)], _NAMES)
+
+
+def device_lines(listed: Sequence[Mapping[str, Any]], *, is_terminal: bool) -> Iterator[str]:
+    """Return a table of the devices that a status document lists. On a terminal, sick ones are red."""
+    columns = {head: [_cell(device, key) for device in listed] for key, head in _HEADS.items()}
+    heads = tuple(head for head, cells in columns.items() if any(cells))
+    rows = [*zip(*(columns[head] for head in heads), strict=True)]
+    for line, device in zip(_aligned([heads, *rows]), [None, *listed], strict=True):
+        is_sick = device is not None and device["health"] != "Healthy"
+        yield click.style(line, fg="red" if is_sick else None, bold=device is None) if is_terminal else line
+
+
+def _cell(device: Mapping[str, Any], key: str) -> str:
+    value = device.get(key)
+    if key == "unit" and value == device["id"]:
+        return ""
+    if key == "state" and value in ("healthy", "unhealthy"):  # HEALTH says so
+        return ""
+    return ",".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value or "")
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Return lines whose columns stand below each other."""
+    printed = [[shown(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*printed, strict=True)]
+    for row in printed:
+        yield "  ".join(itertools.starmap(str.ljust, zip(row, widths, strict=True))).rstrip()

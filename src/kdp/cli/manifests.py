@@ -29,14 +29,11 @@ from .charting import facts_of
 from .failures import warn
 from .invocation import Invocation, needs_of
 from .looking import discovered
-from .manifest_files import check_directory, head, write
-from .option_groups import CONFIGURATION, GroupedCommand
-from .option_groups import SETTINGS as SETTING_GROUPS
-from .options import Word, backend_options, refusing, setting_options
+from .manifest_files import check_directory, head, to_yaml, write
+from .options import CONFIGURATION, SETTING_GROUPS, GroupedCommand, Word, backend_options, refusing, setting_options
 from .placing import Placing, placement_options
 from .streams import document
 from .targets import is_file
-from .yaml_text import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -235,7 +232,7 @@ def _deployment(
             "or helm"
         )
     (target,) = invocation.targets
-    config, flags = invocation.config, invocation.flags
+    config = invocation.config
     plan = invocation.plan()
     (backend,) = plan.backends
     reads_labels = config_label is not None
@@ -248,7 +245,7 @@ def _deployment(
         needs = _with_sources(needs, found)
     if not is_controller and (found is None or not (nodes or is_overridden(backend, "needs"))):
         needs = _with_all_of_it(needs, backend, takes_host=invocation.takes_host)
-    options = _options(flags)
+    options = _options(invocation)
     named = [config] if kind != "helm" else []  # where it becomes values
     for path in (*named, *(value for _, _, value in invocation.parameters())):
         if isinstance(path, Path) and is_pipe(path):
@@ -269,23 +266,26 @@ def _deployment(
         raise ConfigurationError(
             f"files of more than {_LARGEST} bytes fit in no ConfigMap: {', '.join(files)}; put them into the image"
         )
-    return deployment_of(
+    given = Deployment(
         name=name or _default_name(target, is_controller=is_controller),
         target=target if in_container or ":" not in target else _on_this_node(target),
-        settings=plan.settings,
-        options=options,
-        parameters=parameters,
         needs=needs,
-        nodes=nodes,
-        directories=_directories(invocation),
-        takes_host=invocation.takes_host,
-        in_container=in_container,
         probing=probing,
         files=files,
         restarts_with=restarts_with,
         cluster=cluster,
         account=_account(plan, in_container=in_container, reads_labels=reads_labels),
         config_label=config_label,
+    )
+    return deployment_of(
+        given,
+        settings=plan.settings,
+        options=options,
+        parameters=parameters,
+        nodes=nodes,
+        directories=_directories(invocation),
+        takes_host=invocation.takes_host,
+        in_container=in_container,
     )
 
 
@@ -409,13 +409,9 @@ def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, takes_host: bool) -
     return attrs.evolve(needs, host_paths=("/dev", "/sys"))
 
 
-def _options(flags: Mapping[str, str | None]) -> dict[str, str]:
+def _options(invocation: Invocation) -> dict[str, str]:
     """Return the settings that were given by flag or variable, by flag: the process will have no variables of ours."""
-    return {
-        SETTINGS[name].flag: text
-        for name in _PASSED_ON
-        if (text := flags.get(name) or os.environ.get(SETTINGS[name].variable)) is not None and text != ""
-    }
+    return {SETTINGS[name].flag: text for name in _PASSED_ON if (text := invocation.given(name)) is not None}
 
 
 def _parameters(invocation: Invocation, files: dict[str, str] | None) -> list[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..cluster.api import Object
-    from ..cluster.nodes import NodesApi
+    from ..cluster.client import KubeApi
     from ..operations.extended_resources import ResourceChange
     from ..operations.node_labels import LabelChange
 
@@ -95,7 +95,7 @@ def label(
         )
         wanted: Mapping[str, str] = {} if remove else labels
 
-        async def work(api: NodesApi) -> tuple[str, LabelChange]:
+        async def work(api: KubeApi) -> tuple[str, LabelChange]:
             return await _apply(api, node, wanted, _manager(name), force=force, dry_run=dry_run)
 
         where, change = reach(kubeconfig, work)
@@ -166,7 +166,7 @@ def _of_plugin(
 
 
 async def _apply(
-    api: NodesApi, node: str | None, labels: Mapping[str, str], manager: str, *, force: bool, dry_run: bool
+    api: KubeApi, node: str | None, labels: Mapping[str, str], manager: str, *, force: bool, dry_run: bool
 ) -> tuple[str, LabelChange]:
     from ..operations.node_labels import application_of, change_of
 
@@ -322,7 +322,7 @@ def _changed(
 ) -> tuple[str, ResourceChange]:
     """Read the node, decide, ask, and write; again, if the node changed meanwhile."""
 
-    async def look(api: NodesApi) -> Object:
+    async def look(api: KubeApi) -> Object:
         return await api.node(await chosen(api, node))
 
     for left in reversed(range(_TRIES)):
@@ -337,7 +337,7 @@ def _changed(
     raise AssertionError
 
 
-async def _written(api: NodesApi, *, node: str, change: ResourceChange, dry_run: bool, is_last: bool) -> bool:
+async def _written(api: KubeApi, *, node: str, change: ResourceChange, dry_run: bool, is_last: bool) -> bool:
     """Write a change, and return whether the node was as it had been read."""
     from ..cluster.api import ApiError
     from ..operations.extended_resources import MANAGER

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ..cluster.nodes import NodesApi
+    from ..cluster.client import KubeApi
     from ..operations.cluster_view import ClusterView
 
 _EXPIRED = 410
@@ -48,7 +48,7 @@ def command(patterns: tuple[str, ...], kubeconfig: Path | None, format: str) -> 
     """  # noqa: D301 - click's mark for a block that keeps its lines
     out = document()
 
-    async def work(api: NodesApi) -> tuple[ClusterView, str | None]:
+    async def work(api: KubeApi) -> tuple[ClusterView, str | None]:
         return await _collected(api, patterns)
 
     with refusing():
@@ -59,7 +59,7 @@ def command(patterns: tuple[str, ...], kubeconfig: Path | None, format: str) -> 
         _print(out, view, missing)
 
 
-async def _collected(api: NodesApi, patterns: Sequence[str]) -> tuple[ClusterView, str | None]:
+async def _collected(api: KubeApi, patterns: Sequence[str]) -> tuple[ClusterView, str | None]:
     """Return what the cluster says, and why its pools are not known; None: they are."""
     from ..cluster.api import ApiError
     from ..cluster.nodes import nodes, resource_slices, running_pods
@@ -107,7 +107,7 @@ def _print(out: TextIO, view: ClusterView, missing: str | None) -> None:
     ]
     if lines:
         screen.print(table(heads, lines, ["red" if row.unhealthy or not row.is_node_ready else "" for row in rows]))
-    pools = [*view.pools()]
+    pools = view.pools()
     if pools:
         of_pools = ("NODE", "DRIVER", "POOL", "SLICES", "DEVICES", "TAINTED")
         if lines:

@@ -1,12 +1,13 @@
-"""The options that commands share, made from the table of settings."""
+"""The options that commands share, made from the table of settings, and their headings in ``--help``."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from typing_extensions import override
@@ -16,6 +17,80 @@ from ..errors import ConfigurationError, InvalidValueError, message_of
 from .failures import Refusal
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+CONFIGURATION: Final = {"Class and configuration": ("assignments", "config", "is_strict", "config_label")}
+
+SETTING_GROUPS: Final = {
+    "What is served, and how": ("mode", "registration", "node_name", "kubeconfig"),
+    "Discovery and health": ("poll_interval", "health_policy", "when_no_devices", "host_root", "snapshot"),
+    "Choice and sharing of devices": (
+        "policy",
+        "release_policy",
+        "replicas",
+        "replicas_for",
+        "replica_placement",
+        "replica_limit",
+        "replica_resource",
+    ),
+    "CDI": ("cdi", "cdi_dir", "cdi_names"),
+    "DRA drivers": (
+        "driver_name",
+        "pool",
+        "pool_nodes",
+        "pod_uid",
+        "health_taint",
+        "device_status",
+        "device_metadata",
+    ),
+    "Probes, metrics, and status": ("http", "http_details", "metrics", "status_page", "socket"),
+    "Events, evictions, and labels": (
+        "events",
+        "on_unhealthy",
+        "evict_after",
+        "evict_limit",
+        "evict_dry_run",
+        "startup_taint",
+        "labels",
+        "labels_dir",
+    ),
+    "Directories": (
+        "kubelet_root",
+        "device_plugin_dir",
+        "plugins_registry_dir",
+        "pod_resources_dir",
+        "pods_api_dir",
+        "state_dir",
+    ),
+    "Log": ("log_format", "log_level"),
+}
+"""The settings of a process by heading."""
+
+
+class GroupedCommand(click.Command):
+    """A command whose options stand under headings.
+
+    Args:
+        groups: The names of parameters by heading. What is in no group stands under "Options".
+    """
+
+    def __init__(self, *args: Any, groups: Mapping[str, tuple[str, ...]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._groups = groups
+
+    @override
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        records = {str(each.name): each.get_help_record(ctx) for each in options}
+        rows = {name: record for name, record in records.items() if record is not None}
+        for heading, names in self._groups.items():
+            _write_group(formatter, heading, [rows.pop(name) for name in names if name in rows])
+        _write_group(formatter, "Options", [*rows.values()])
+
+
+def _write_group(formatter: click.HelpFormatter, heading: str, rows: list[tuple[str, str]]) -> None:
+    if rows:
+        with formatter.section(heading):
+            formatter.write_dl(rows)
 
 
 class Word(click.Choice[str]):
@@ -48,23 +123,17 @@ class Seconds(click.types.FloatParamType):
         return seconds
 
 
-class refusing:
+@contextmanager
+def refusing(*, as_json: Callable[[], bool] = lambda: False) -> Generator[None]:
     """Turn what the model and the settings refuse into a `Refusal`.
 
     Args:
         as_json: Whether it is told as a line of a JSON log; asked when there is a refusal.
     """
-
-    def __init__(self, *, as_json: Callable[[], bool] = lambda: False) -> None:
-        self._as_json = as_json
-
-    def __enter__(self) -> None:
-        """Do nothing yet."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Translate."""
-        if isinstance(error, (ConfigurationError, InvalidValueError)):
-            raise Refusal(message_of(error), as_json=self._as_json()) from None
+    try:
+        yield
+    except (ConfigurationError, InvalidValueError) as error:
+        raise Refusal(message_of(error), as_json=as_json()) from None
 
 
 def check_place(flag: str, file: Path) -> None:

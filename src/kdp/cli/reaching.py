@@ -18,7 +18,7 @@ from ..errors import ConfigurationError, KdpError, sentence
 from .failures import Failure
 
 if TYPE_CHECKING:
-    from ..cluster.nodes import NodesApi
+    from ..cluster.client import KubeApi
 
 _T = TypeVar("_T")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -57,7 +57,7 @@ def node_name(_context: click.Context, _parameter: click.Parameter, value: str |
     return value
 
 
-def reach(kubeconfig: Path | None, work: Callable[[NodesApi], Awaitable[_T]]) -> _T:
+def reach(kubeconfig: Path | None, work: Callable[[KubeApi], Awaitable[_T]]) -> _T:
     """Do some work with the API server, and return its result. A refusal of the server ends the command with 1.
 
     Raises:
@@ -79,7 +79,7 @@ def reach(kubeconfig: Path | None, work: Callable[[NodesApi], Awaitable[_T]]) ->
         raise Failure(sentence(error)) from None
 
 
-async def chosen(api: NodesApi, node: str | None) -> str:
+async def chosen(api: KubeApi, node: str | None) -> str:
     """Return the node that is meant.
 
     Raises:
@@ -128,13 +128,10 @@ def server_of(name: str, node: str, state_dir: str | None) -> str | None:
     has vanished.
     """
     from ..daemon.found_sockets import found_sockets
-    from ..daemon.setting import GivenValue
-    from ..daemon.sources import from_environment, resolve
     from . import asking
+    from .living import resolved
 
-    given = {key: each for key, each in from_environment(os.environ).items() if key in ("state_dir", "kubelet_root")}
-    flag = {} if state_dir is None else {"state_dir": GivenValue(SETTINGS["state_dir"].flag, state_dir)}
-    settings = resolve([flag, given])
+    settings = resolved({"state_dir": state_dir})
     for path in [] if settings.state_dir is None else found_sockets(settings.state_dir, settings.kubelet_root):
         code, text = asking.ask(str(path), "/status.json")
         if code != 0:

@@ -21,9 +21,7 @@ from .config import seen_in
 from .failures import Refusal, sentence_of
 from .invocation import Invocation
 from .kept_config import ConfigKeeper
-from .option_groups import CONFIGURATION, GroupedCommand
-from .option_groups import SETTINGS as SETTING_GROUPS
-from .options import backend_options, refusing, setting_options
+from .options import CONFIGURATION, SETTING_GROUPS, GroupedCommand, backend_options, refusing, setting_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +103,7 @@ def command(
             plan = keeper.first()
             read_again, rejection, follow = keeper.again, keeper.rejection, None
         else:
-            from .labelled import LabelledConfig  # its library is large
+            from .chosen_config import LabelledConfig  # its library is large
 
             labelled = LabelledConfig(invocation, keeper, config_label)
             plan = labelled.first()

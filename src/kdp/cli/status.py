@@ -1,19 +1,20 @@
-"""``kdp status``: what a running plugin serves, asked of itself."""
+"""``kdp status``: what a running plugin serves, asked of itself, at its unix socket or over HTTP."""
 
 from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, TextIO
+from urllib.parse import urlsplit
 
 import click
 
 from .. import __version__
-from ..errors import ConfigurationError
-from ..operations.state_words import RESOURCES
+from ..errors import ConfigurationError, printable
+from ..operations.status import RESOURCES
 from . import asking
-from .device_lines import device_lines
-from .living import SOCKET_HELP, socket_of
+from .living import SOCKET_HELP, device_lines, socket_of
 from .options import Seconds, format_option, refusing, setting_options
 from .streams import document, shown
 
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 _CLEAR = "\x1b[H\x1b[2J"
 _EVENTS: Final = 50
 _CLAIMS: Final = 50
+
+DEADLINE: Final = 10.0
+"""Seconds for the whole answer over HTTP, which may cross a network."""
+
+_CHUNK: Final = 1 << 16
+_SHOWN: Final = 200
 
 
 @click.command("status", short_help="Show what a running plugin serves.")
@@ -75,14 +82,74 @@ def _asked_of(
     if url is None:
         path = str(socket_of(ctx, socket=socket, state_dir=state_dir))
         return path, lambda: asking.ask(path, "/status.json")
-    from . import remote  # late: a command in the plugin's container does not need it
-
     with refusing():
         if socket is not None or state_dir is not None:
             other = "--socket" if socket is not None else "--state-dir"
             raise ConfigurationError(f"--url and {other} are two answers to which plugin is asked; give one")
-        checked = remote.check_url(url)
-    return checked, lambda: remote.ask(checked)
+        checked = check_url(url)
+    return checked, lambda: ask_over_http(checked)
+
+
+def check_url(url: str) -> str:
+    """Return a plugin's URL without a slash at its end.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    else:
+        is_one = is_one and url.isascii() and url.isprintable() and not (" " in url or parts.query or parts.fragment)
+    if not is_one:
+        raise ConfigurationError(
+            f"--url {printable(url, _SHOWN)!r}: must be where the plugin's probes are answered, for example "
+            "http://10.0.0.7:8080"
+        )
+    return url.rstrip("/")
+
+
+def ask_over_http(url: str, *, deadline: float | None = None, most: int = asking.MOST_BYTES) -> tuple[int, str]:
+    """Ask for a plugin's status; return 0 and the document, else 1 and the reason.
+
+    Args:
+        url: As `check_url` returned it.
+        deadline: Seconds for the whole answer; None: `DEADLINE`.
+        most: Bytes of the answer.
+    """
+    import http.client  # late: a command in the plugin's container does not need it
+
+    deadline = DEADLINE if deadline is None else deadline
+    until = time.monotonic() + deadline
+    parts = urlsplit(url)
+    made = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    try:
+        with closing(made(parts.hostname or "", parts.port, timeout=deadline)) as connection:
+            connection.request("GET", f"{parts.path}/status.json")
+            answer = connection.getresponse()
+            body = bytearray()
+            while chunk := answer.read1(_CHUNK):
+                body += chunk
+                if len(body) > most:
+                    return 1, f"{url}: its answer has more than {most >> 20} MiB; is this the address of a plugin?\n"
+                if time.monotonic() > until:
+                    raise TimeoutError
+                if connection.sock is not None:  # None: the answer is complete
+                    connection.sock.settimeout(max(until - time.monotonic(), 0.001))
+    except (OSError, http.client.HTTPException) as error:
+        late = isinstance(error, TimeoutError)
+        reason = (
+            f"no answer within {deadline:g} s" if late else getattr(error, "strerror", None) or type(error).__name__
+        )
+        return 1, f"{url}: {reason}; is the plugin running, and are its probes answered there?\n"
+    text = body.decode(errors="replace")
+    if answer.headers.get("Kdp-Protocol") != "1":
+        return 1, f"{url}: another program answers there; is this the address of a plugin?\n"
+    if answer.status != http.HTTPStatus.OK:
+        return 1, f"{url}: shows no status over the network; start the plugin with --status-page on\n"
+    return 0, text
 
 
 def _show(out: TextIO, where: str, answer: tuple[int, str], format: str) -> bool:

@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import linecache
 import os
+import re
 import stat
 import sys
 import types
@@ -283,6 +284,32 @@ def settable(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:
     return {name: parameter for name, parameter in _parameters(cls).items() if not _is_host(parameter.annotation)}
 
 
+def lacking(known: Mapping[str, inspect.Parameter], given: Iterable[str]) -> list[inspect.Parameter]:
+    """Return the parameters without a default that are not given."""
+    needed = (each for each in known.values() if each.default is each.empty and each.kind is not each.VAR_KEYWORD)
+    return [each for each in needed if each.name not in given]
+
+
+def documented(cls: type) -> Mapping[str, str]:
+    """Return what the ``Args:`` of the constructor's or the class's docstring say, by the parameter's name."""
+    found: dict[str, str] = {}
+    for text in (inspect.getdoc(cls) or "", inspect.getdoc(vars(cls).get("__init__")) or ""):
+        _, _, arguments = text.partition("Args:\n")
+        name, base = "", None
+        for line in arguments.splitlines():
+            indent = len(line) - len(line.lstrip())
+            if not line.strip() or (base is not None and indent < base):
+                break
+            base = indent if base is None else base
+            begins = re.match(r"\*{0,2}(\w+)(?: \(.*\))?: *(.*)", line.strip()) if indent == base else None
+            if begins is not None:
+                name = begins[1]
+                found[name] = begins[2]
+            elif name:
+                found[name] += f" {line.strip()}"
+    return {name: text.replace("``", "") for name, text in found.items()}
+
+
 def _parameters(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:
     return {
         name: parameter.replace(annotation=_type_of(cls, parameter))
@@ -362,14 +389,7 @@ def _is_host(annotation: Any) -> bool:
 def _check_complete(
     target: str, cls: type[DeviceBackend], known: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]
 ) -> None:
-    missing = [
-        parameter
-        for name, parameter in known.items()
-        if parameter.default is parameter.empty
-        and parameter.kind is not parameter.VAR_KEYWORD
-        and name not in arguments
-    ]
-    if missing:
+    if missing := lacking(known, arguments):
         first = missing[0]
         if isinstance(first.annotation, typing.ForwardRef):
             raise ConfigurationError(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+import os
 
 import click
 
-from ..errors import KdpError, sentence
-from .failures import Failure
+from ..errors import ConfigurationError
 from .options import refusing, setting_options
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from .reaching import reach
 
 
 @click.command("unpublish", short_help="Delete a pool that belongs to no node.")
@@ -38,15 +36,11 @@ def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
       1  the API server refused, or did not answer for half a minute
       2  a name or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
-    import os
-
-    import anyio
-
     from ..daemon.setting import GivenValue
     from ..daemon.settings import SETTINGS
     from ..daemon.sources import from_environment, resolve
+    from ..dra.controller import remove_pool
     from ..dra.names import check_driver_name
-    from ..errors import ConfigurationError
 
     flags = {
         name: GivenValue(SETTINGS[name].flag, text)
@@ -60,18 +54,5 @@ def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
             raise ConfigurationError("--pool is missing; give the name of the pool, as --pool fabric")
         settings = resolve([flags, of_pool, {"mode": GivenValue(SETTINGS["mode"].flag, "dra-controller")}])
         assert settings.pool is not None  # just seen
-        try:
-            removed = anyio.run(_remove, settings.kubeconfig, driver, settings.pool)
-        except ConfigurationError:
-            raise
-        except KdpError as error:
-            raise Failure(sentence(error)) from None
+        removed = reach(settings.kubeconfig, functools.partial(remove_pool, driver=driver, pool=settings.pool))
     click.echo(f"{removed} slices of pool {settings.pool} of {driver} are deleted")
-
-
-async def _remove(kubeconfig: Path | None, driver: str, pool: str) -> int:
-    from ..cluster.client import KubeApi
-    from ..dra.controller import remove_pool
-
-    async with KubeApi(kubeconfig) as api:
-        return await remove_pool(api, driver, pool)

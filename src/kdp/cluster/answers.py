@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Final, cast, final
-
-import attrs
+from typing import Any, Final, cast
 
 from ..storage.documents import bounded
 from .api import ApiError, Object, OddAnswerError, WatchEvent
@@ -81,37 +79,19 @@ def event_of(line: bytes, what: str) -> WatchEvent:
     item = field_of(event, "object", dict, what)
     if event.get("type") != "ERROR":
         return WatchEvent(field_of(event, "type", str, what), item)
-    told = _Told.of(item)
-    raise ApiError(
-        f"{what}: the API server ended it: {cut(told.message)}",
-        status=told.code,
-        reason=told.reason,
-        retry_after=told.retry_after,
+    message, reason, code, wait = _told(item)
+    raise ApiError(f"{what}: the API server ended it: {cut(message)}", status=code, reason=reason, retry_after=wait)
+
+
+def _told(status: Any) -> tuple[str, str, int, float | None]:
+    """Return what a Status says, as far as it does: its message, its reason, its code, and the seconds to wait."""
+    code, details = status.get("code"), status.get("details")
+    return (
+        str(status.get("message") or ""),
+        str(status.get("reason") or "")[:_MOST_OF_MESSAGE],
+        code if isinstance(code, int) and 0 <= code < 1000 else 0,
+        _seconds(cast("Object", details).get("retryAfterSeconds")) if isinstance(details, dict) else None,
     )
-
-
-@final
-@attrs.frozen
-class _Told:
-    """What a Status says, as far as it says anything."""
-
-    message: str
-    reason: str
-    code: int
-    retry_after: float | None
-
-    @classmethod
-    def of(cls, status: Any) -> _Told:
-        code: Any = status.get("code")
-        details: Any = status.get("details")
-        return cls(
-            message=str(status.get("message") or ""),
-            reason=str(status.get("reason") or "")[:_MOST_OF_MESSAGE],
-            code=code if isinstance(code, int) and 0 <= code < 1000 else 0,
-            retry_after=_seconds(cast("Object", details).get("retryAfterSeconds"))
-            if isinstance(details, dict)
-            else None,
-        )
 
 
 def refused(code: int, phrase: str, content: bytes, what: str, *, retry_after: str | None) -> ApiError:
@@ -125,16 +105,16 @@ def refused(code: int, phrase: str, content: bytes, what: str, *, retry_after: s
         retry_after: The header ``Retry-After``.
     """
     try:
-        told = _Told.of(_json(content))
+        message, reason, told_code, told_wait = _told(_json(content))
     except (ValueError, AttributeError):  # a proxy's page, or nothing
-        told = _Told(content[: 4 * _MOST_OF_MESSAGE].decode(errors="replace"), "", 0, None)
+        message, reason, told_code, told_wait = content[: 4 * _MOST_OF_MESSAGE].decode(errors="replace"), "", 0, None
     if (
-        code == 404 and told.code != code and told.reason != "NotFound"
+        code == 404 and told_code != code and reason != "NotFound"
     ):  # it may well be there: somebody else was asked, or for another version
-        return OddAnswerError(what, f"404 is not the API server's own: {cut(told.message) or 'it gives no reason'}")
-    message = cut(told.message) or "it gave no reason"
+        return OddAnswerError(what, f"404 is not the API server's own: {cut(message) or 'it gives no reason'}")
+    message = cut(message) or "it gave no reason"
     wait = _seconds(retry_after)
-    text = f"{what}: the API server answered {code} {told.reason or phrase}: {message}"
+    text = f"{what}: the API server answered {code} {reason or phrase}: {message}"
     if code == 401:
         text = (
             f"{what}: the API server rejects the credentials (401): the token or certificate is not valid there, "
@@ -143,7 +123,7 @@ def refused(code: int, phrase: str, content: bytes, what: str, *, retry_after: s
     elif code == 403 and "cannot " in message:  # and not an admission policy's own words
         verb, resource = what.split()[:2]
         text += f"; a role must grant the verb {verb!r} on {resource!r}"
-    return ApiError(text, status=code, reason=told.reason, retry_after=wait if wait is not None else told.retry_after)
+    return ApiError(text, status=code, reason=reason, retry_after=told_wait if wait is None else wait)
 
 
 def _seconds(value: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""`ClusterApi`: what a DRA driver asks of the API server, and `ApiError`: how that fails.
+"""`ClusterApi`, `NodeApi`: what a DRA driver and a device plugin ask of the API server; `ApiError`: how that fails.
 
 Objects are what JSON has, as dicts; each method is one request and may be cancelled. A call is not retried: the caller
 knows whether and when it is worth it. `kdp.cluster.client` is the one that speaks to a real server; a test may bring
@@ -132,4 +132,39 @@ class ClusterApi(Protocol):
 
     async def create_event(self, event: Mapping[str, Any]) -> Object:
         """Create an Event in the namespace that it names."""
+        ...
+
+
+class NodeApi(Protocol):
+    """The API server as a device plugin sees it. asyncio only; safe to use from several tasks."""
+
+    async def node(self, name: str) -> Object:
+        """Return a Node: for its taints, and whether it is Ready.
+
+        Raises:
+            ApiError: As all methods do.
+        """
+        ...
+
+    async def patch_node(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Object:
+        """Change a Node by a JSON patch; 422 if a test of the patch fails."""
+        ...
+
+    async def pod(self, namespace: str, name: str) -> Object:
+        """Return a Pod: for its UID, and whether it runs."""
+        ...
+
+    async def evict(self, namespace: str, name: str, *, uid: str, is_dry: bool) -> Object:
+        """Ask the Eviction API for a pod.
+
+        It answers 429 if a PodDisruptionBudget forbids it now, 409 if the pod has another UID, and 404 if it is gone.
+        """
+        ...
+
+    async def create_event(self, event: Mapping[str, Any]) -> Object:
+        """Create an Event in the namespace that it names."""
+        ...
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
+        """Change an Event by a merge patch; 404 if it has expired."""
         ...

@@ -32,7 +32,6 @@ from ..errors import ConfigurationError
 from .answers import check_deleted, cut, event_of, field_of, object_of, refused
 from .api import ApiError, OddAnswerError, Slices, WatchEvent
 from .certificates import Certificates
-from .nodes import PAGE
 
 try:
     import httpx2
@@ -59,6 +58,9 @@ LIST_DEADLINE: Final = 30.0
 
 SILENCE: Final = 90.0
 """Seconds of silence after which a watch counts as lost; the server sends a bookmark each minute."""
+
+PAGE: Final = 250
+"""Objects of a page; a node has some 15 KB as JSON, a pod 10."""
 
 MOST_OF_TEXT: Final = 256 << 10
 """Bytes of a text, which a pod wrote and the API server hands on: of the end of a log, or of a pod's answer."""
@@ -289,7 +291,14 @@ class KubeApi:
     async def pages(
         self, path: str, what: str, selector: str = "", labels: str = ""
     ) -> AsyncGenerator[list[_Object], None]:
-        """Yield a list's objects page by page; see `kdp.cluster.nodes.NodesApi`, also for the others."""
+        """Yield a list's objects page by page; 410 if it took so long that the server no longer knows its version.
+
+        Args:
+            path: Of the collection.
+            what: What texts call it: ``list nodes``.
+            selector: A field selector.
+            labels: A label selector.
+        """
         given = {"fieldSelector": selector, "labelSelector": labels}
         params = {"limit": str(PAGE), **{name: text for name, text in given.items() if text}}
         while True:
@@ -314,7 +323,7 @@ class KubeApi:
     async def apply_node(
         self, item: Mapping[str, Any], *, manager: str, force: bool = False, dry_run: bool = False
     ) -> _Object:
-        """Apply fields of a Node for a manager."""
+        """Apply fields of a Node for a manager (server-side apply); 409 if another one owns a field that differs."""
         name = item["metadata"]["name"]
         return await self._request(
             "PATCH",
@@ -328,7 +337,7 @@ class KubeApi:
     async def patch_node_status(
         self, name: str, patch: Sequence[Mapping[str, Any]], *, manager: str, dry_run: bool = False
     ) -> _Object:
-        """Change a Node's status by a JSON patch."""
+        """Change a Node's status by a JSON patch; 422 if a ``test`` in it fails."""
         return await self._request(
             "PATCH",
             f"/api/v1/nodes/{name}/status",

@@ -17,14 +17,15 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Self, final
 
 import attrs
 
-from .event_objects import EventTarget
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+COMPONENT: Final = "kdp"
+"""Who a device plugin is in Events. A DRA driver has its own name there."""
 
 PERIOD: Final = 10.0
 """Seconds between two Events of one subject."""
@@ -48,6 +49,40 @@ _ROUNDING: Final = 1e-6
 
 SERIES_SECONDS: Final = 3000.0
 """Seconds without a repetition after which an Event is forgotten; an API server keeps it for an hour."""
+
+
+@final
+@attrs.frozen
+class EventTarget:
+    """What an Event is about.
+
+    Attributes:
+        kind: ``Node`` or ``Pod``.
+        namespace: Where it is; of a Node, where its Events are.
+        name: Its name.
+        uid: Its UID.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of_node(cls, name: str) -> Self:
+        """Return a Node."""
+        return cls("Node", "default", name, name)
+
+    @classmethod
+    def of_pod(cls, namespace: str, name: str, uid: str) -> Self:
+        """Return a Pod."""
+        return cls("Pod", namespace, name, uid)
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """The field ``involvedObject``."""
+        found = {"apiVersion": "v1", "kind": self.kind, "name": self.name, "uid": self.uid}
+        return found if self.kind == "Node" else {**found, "namespace": self.namespace}
 
 
 @final

@@ -4,6 +4,9 @@
 
 An Event is a courtesy: the log, the probe and the status say the same. So an API server that is away, slow, or refuses
 costs one log line.
+
+Source of its fields: ``k8s.io/kubernetes`` ``pkg/apis/core/validation/events.go``. Events of a Node are in the
+namespace ``default``, and have the node's name for its UID, as those of the kubelet.
 """
 
 from __future__ import annotations
@@ -16,24 +19,23 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 import anyio
 
 from ..concurrency.backoff import Backoff
+from ..concurrency.counts import Tally
 from ..concurrency.observable import Observable
-from ..errors import sentence
+from ..errors import printable, sentence
 from .api import ApiError
-from .event_aggregation import EventAggregator
-from .event_objects import MOST_TEXT, EventTarget, counted, event_object
+from .event_aggregation import EventAggregator, EventTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from ..concurrency.counts import Tally
-    from .api import Object
+    from .api import NodeApi, Object
     from .event_aggregation import Notice, Telling
-    from .node_api import NodeApi
-
-__all__ = ["MOST_TEXT", "EventRecorder", "EventWriter"]
 
 logger = logging.getLogger(__name__)
+
+MOST_TEXT: Final = 1024
+"""Bytes of an Event's message."""
 
 MOST_EVENTS: Final = 100
 """So many Events are the most of one process: problems whose texts always differ must not fill the cluster."""
@@ -127,9 +129,9 @@ class EventWriter:
         self._aggregator = EventAggregator()
         self._news: Observable[None] = Observable(None)
         self._complaints = _Complaints(component)
-        self._counts = counts
+        self._counts = Tally() if counts is None else counts
         for result in RESULTS:  # so that the first one is seen as a change
-            self._count(result, 0)
+            self._counts.add(result, by=0)
 
     def tell(self, notices: Iterable[Notice]) -> None:
         """Take notices. Blocks nobody: they are written by `run`."""
@@ -150,7 +152,7 @@ class EventWriter:
                 except ApiError as error:
                     self._complaints.failed(error)
                     if _may_pass(error):
-                        self._count("unanswered")
+                        self._counts.add("unanswered")
                         for telling in tellings:
                             self._aggregator.returned(telling)
                         await anyio.sleep(max(backoff.next(), error.retry_after or 0.0))
@@ -198,14 +200,67 @@ class EventWriter:
 
     def _count_all(self, result: str, telling: Telling) -> None:
         """Count what came of a telling, and of the notices that are told with it."""
-        self._count(result)
-        self._count("suppressed", telling.notices - 1)
-
-    def _count(self, result: str, number: int = 1) -> None:
-        if self._counts is not None:
-            self._counts.add(result, by=number)
+        self._counts.add(result)
+        self._counts.add("suppressed", by=telling.notices - 1)
 
 
 def _may_pass(error: ApiError) -> bool:
     """Return whether it may work later, as it is: the server is away or busy. A refusal is for good."""
     return error.status in (0, 429) or error.status >= 500
+
+
+def event_object(
+    target: EventTarget,
+    *,
+    reason: str,
+    message: str,
+    is_warning: bool,
+    component: str,
+    node: str,
+    first: float,
+    last: float,
+    count: int = 1,
+) -> Object:
+    """Return a new Event.
+
+    Args:
+        target: What it is about.
+        reason: Why, in CamelCase.
+        message: A sentence; what does not print is escaped, and what is too long is cut.
+        is_warning: Whether its type is Warning, or else Normal.
+        component: Who says so.
+        node: On which node that is.
+        first: When it was first so, in Unix seconds.
+        last: When it was last so.
+        count: How often it was so.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{target.name}.", "namespace": target.namespace},
+        "involvedObject": target.reference,
+        "type": "Warning" if is_warning else "Normal",
+        "reason": reason,
+        "message": cut(message),
+        "source": {"component": component, "host": node},
+        "reportingComponent": component,
+        "reportingInstance": node,
+        "firstTimestamp": _moment(first),
+        **counted(count, last),
+    }
+
+
+def counted(count: int, last: float) -> dict[str, Any]:
+    """Return the merge patch by which an Event that is there counts a repetition."""
+    return {"lastTimestamp": _moment(last), "count": count}
+
+
+def cut(message: str) -> str:
+    """Return a message as it can be shown, with at most `MOST_TEXT` bytes."""
+    return printable(message, MOST_TEXT).encode()[:MOST_TEXT].decode(errors="ignore")
+
+
+def _moment(seconds: float) -> str:
+    from datetime import UTC, datetime  # late: a start does not need it
+
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

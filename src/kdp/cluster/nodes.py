@@ -1,4 +1,4 @@
-"""`NodesApi`: what an administrator's commands ask of the API server about nodes, and who owns a node's fields.
+"""Lists that an administrator's commands ask of the API server about nodes, and what a Node object says.
 
 Lists come in pages: a cluster of 500 nodes has pods of more than 100 MB as JSON. A caller takes from a page what it
 needs and drops it.
@@ -6,68 +6,25 @@ needs and drops it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final
-
-import attrs
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
     from .api import Object
+    from .client import KubeApi
 
 KUBELET: Final = "kubelet"
 """The name under which kubelets own fields."""
 
-PAGE: Final = 250
-"""Objects of a page; a node has some 15 KB as JSON, a pod 10."""
 
-
-class NodesApi(Protocol):
-    """The API server as an administrator's commands see it. asyncio only. Each method raises `ApiError`."""
-
-    async def node(self, name: str) -> Object:
-        """Return a Node."""
-        ...
-
-    def pages(self, path: str, what: str, selector: str = "", labels: str = "") -> AsyncGenerator[list[Object], None]:
-        """Yield a list's objects page by page; 410 if it took so long that the server no longer knows its version.
-
-        Args:
-            path: Of the collection.
-            what: What texts call it: ``list nodes``.
-            selector: A field selector.
-            labels: A label selector.
-        """
-        ...
-
-    async def apply_node(
-        self, item: Mapping[str, Any], *, manager: str, force: bool = False, dry_run: bool = False
-    ) -> Object:
-        """Apply fields of a Node for a manager (server-side apply); 409 if another one owns a field that differs."""
-        ...
-
-    async def patch_node_status(
-        self, name: str, patch: Sequence[Mapping[str, Any]], *, manager: str, dry_run: bool = False
-    ) -> Object:
-        """Change a Node's status by a JSON patch; 422 if a ``test`` in it fails."""
-        ...
-
-    async def patch_node(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Object:
-        """Change a Node by a JSON patch; 422 if a ``test`` in it fails."""
-        ...
-
-    async def delete_slice(self, item: Mapping[str, Any]) -> None:
-        """Delete a ResourceSlice by UID and resource version; 404 if it is gone, 409 if it has changed."""
-        ...
-
-
-async def nodes(api: NodesApi, labels: str = "") -> AsyncGenerator[Object, None]:
+async def nodes(api: KubeApi, labels: str = "") -> AsyncGenerator[Object, None]:
     """Yield the nodes that a label selector means."""
     async for each in _each(api, "/api/v1/nodes", "list nodes", labels=labels):
         yield each
 
 
-async def running_pods(api: NodesApi, node: str | None = None) -> AsyncGenerator[Object, None]:
+async def running_pods(api: KubeApi, node: str | None = None) -> AsyncGenerator[Object, None]:
     """Yield the pods that are on a node, or on this one, and have not ended."""
     place = "spec.nodeName!=" if node is None else f"spec.nodeName={node}"
     unfinished = f"{place},status.phase!=Succeeded,status.phase!=Failed"
@@ -75,32 +32,32 @@ async def running_pods(api: NodesApi, node: str | None = None) -> AsyncGenerator
         yield each
 
 
-async def pods_of(api: NodesApi, node: str) -> AsyncGenerator[Object, None]:
+async def pods_of(api: KubeApi, node: str) -> AsyncGenerator[Object, None]:
     """Yield all pods of a node, also those that have ended."""
     async for each in _each(api, "/api/v1/pods", "list pods", f"spec.nodeName={node}"):
         yield each
 
 
-async def waiting_pods(api: NodesApi) -> AsyncGenerator[Object, None]:
+async def waiting_pods(api: KubeApi) -> AsyncGenerator[Object, None]:
     """Yield the pods that have no node yet."""
     async for each in _each(api, "/api/v1/pods", "list pods", "spec.nodeName=,status.phase=Pending"):
         yield each
 
 
-async def pods_in(api: NodesApi, namespace: str) -> AsyncGenerator[Object, None]:
+async def pods_in(api: KubeApi, namespace: str) -> AsyncGenerator[Object, None]:
     """Yield the pods of a namespace."""
     async for each in _each(api, f"/api/v1/namespaces/{namespace}/pods", "list pods"):
         yield each
 
 
-async def resource_slices(api: NodesApi, node: str | None = None) -> AsyncGenerator[Object, None]:
+async def resource_slices(api: KubeApi, node: str | None = None) -> AsyncGenerator[Object, None]:
     """Yield the ResourceSlices of all drivers: of one node, or all."""
     selector = "" if node is None else f"spec.nodeName={node}"
     async for each in _each(api, "/apis/resource.k8s.io/v1/resourceslices", "list resourceslices", selector):
         yield each
 
 
-async def slices_of(api: NodesApi, driver: str) -> AsyncGenerator[Object, None]:
+async def slices_of(api: KubeApi, driver: str) -> AsyncGenerator[Object, None]:
     """Yield the ResourceSlices of a driver."""
     path = "/apis/resource.k8s.io/v1/resourceslices"
     async for each in _each(api, path, "list resourceslices", f"spec.driver={driver}"):
@@ -108,7 +65,7 @@ async def slices_of(api: NodesApi, driver: str) -> AsyncGenerator[Object, None]:
 
 
 async def _each(
-    api: NodesApi, path: str, what: str, selector: str = "", *, labels: str = ""
+    api: KubeApi, path: str, what: str, selector: str = "", *, labels: str = ""
 ) -> AsyncGenerator[Object, None]:
     async for page in api.pages(path, what, selector, labels):
         for item in page:
@@ -129,24 +86,40 @@ def items(item: Mapping[str, Any], *path: str) -> Sequence[Mapping[str, Any]]:
     return cast("Sequence[Mapping[str, Any]]", found) if isinstance(found, list) else ()
 
 
-@final
-@attrs.frozen
-class Owner:
-    """Who owns a field: the name that a client gave itself, and how it wrote: ``Apply`` or ``Update``."""
-
-    manager: str
-    operation: str
+def is_ready(item: Mapping[str, Any]) -> bool:
+    """Return whether a Node or a Pod is Ready."""
+    conditions = items(item, "status", "conditions")
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
-def owners(item: Mapping[str, Any], *path: str) -> list[Owner]:
-    """Return who owns a field, by ``metadata.managedFields``; none: nobody knows.
+def mounts(pod: Mapping[str, Any], ends: str | tuple[str, ...]) -> bool:
+    """Return whether a pod mounts a directory of its node whose path ends so."""
+    paths: list[str] = [part(each, "hostPath").get("path") or "" for each in items(pod, "spec", "volumes")]
+    return any(path.rstrip("/").endswith(ends) for path in paths)
+
+
+def taint_removal(node: Object, key: str) -> Sequence[Mapping[str, Any]]:
+    """Return the JSON patch that removes all taints of this key, and nothing else; empty: there is none.
+
+    Each is tested before it is removed, so the API server refuses the patch if somebody has changed the list meanwhile.
+    """
+    taints = items(node, "spec", "taints")
+    patch: list[Mapping[str, Any]] = []
+    for index in reversed([index for index, taint in enumerate(taints) if taint["key"] == key]):
+        path = f"/spec/taints/{index}"
+        patch += [{"op": "test", "path": path, "value": taints[index]}, {"op": "remove", "path": path}]
+    return patch
+
+
+def owners(item: Mapping[str, Any], *path: str) -> list[str]:
+    """Return the names of the managers that own a field, by ``metadata.managedFields``; none: nobody knows.
 
     Args:
         item: The object.
         *path: The field, as ``"status", "capacity", "example.com/widget"``.
     """
     return [
-        Owner(each.get("manager", ""), each.get("operation", ""))
+        each.get("manager", "")
         for each in items(item, "metadata", "managedFields")
         if f"f:{path[-1]}" in part(each, "fieldsV1", *(f"f:{name}" for name in path[:-1]))
     ]

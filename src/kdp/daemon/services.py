@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..dra.controller import PoolController
     from ..dra.driver import DraDriver
     from ..kubelet.calls import CallCounts
-    from ..operations.cluster_counts import ClusterCounts
+    from ..operations.cluster_reporter import ClusterCounts
     from ..supervision.health import HealthChange
     from ..supervision.service import Service
     from .plan import ServingPlan

@@ -21,7 +21,7 @@ import attrs
 from .. import __version__
 from ..concurrency import threads
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
-from ..operations.status import ProcessFacts, document, moment
+from ..operations.status import ProcessFacts, document, facts_of, moment
 from .mode_lock import ModeLock
 from .places import beside, warn_of_closed_kubelet, warn_of_missing_places, warn_of_unusable_state, written_places
 from .plan import ServingPlan, check_backends
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from ..concurrency.history import History
     from ..kubelet.calls import CallCounts
     from ..model.backend import DeviceBackend
-    from ..operations.cluster_counts import ClusterCounts
+    from ..operations.cluster_reporter import ClusterCounts
     from ..operations.directories import Directories
-    from ..operations.facts import Facts
     from ..operations.feature_files import FeatureFiles
     from ..operations.metrics import Metrics, Reader
     from ..operations.reading import Configuration
+    from ..operations.status import Facts
     from ..supervision.service import BaseStatus, Service
     from .settings import ServeOptions, Settings
 
@@ -390,7 +390,7 @@ class Daemon:
 
             counts = self._counts = self._counts if isinstance(self._counts, PluginCounts) else PluginCounts()
             if settings.asks_cluster and self._told is None:
-                from ..operations.cluster_counts import ClusterCounts
+                from ..operations.cluster_reporter import ClusterCounts
 
                 self._told = ClusterCounts()
             return PluginsReader(
@@ -410,8 +410,6 @@ class Daemon:
 
     def _look(self) -> _Seen:
         """Return where everything stands, what the probe says of that, and what else there is to see."""
-        from ..operations.facts import facts_of  # late: nobody asks at first
-
         status = self.status()
         seen = status, self._judged(status), facts_of(self._manager, self._history)
         self._copy = time.time(), seen

@@ -15,12 +15,11 @@ import json
 import os
 import platform
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
@@ -31,9 +30,8 @@ from ..hardware.snapshot import archive, tokens
 from ..hardware.snapshot.archive import FileEntry, Snapshot
 from ..hardware.snapshot.redact import KINDS, redact
 from ..storage.documents import parse_json
-from .answers import Answer, Question, Verdict
+from .answers import Answer, Finding, Question, Verdict, beside
 from .commands import pod_uid
-from .examination import THREADS, Finding
 from .given import given_to_plugins
 from .node import MOST_PLUGINS, text_of
 from .plain import list_in, mapping_in
@@ -57,8 +55,6 @@ _MOST_LOGS: Final = 8
 _LONGEST: Final = 1000
 _MOST_OF_CHECKPOINT: Final = 8 << 20
 _LEADING_ZEROS: Final = re.compile(r"(?<=[\[:,\s])(-?)0+(?=\d)")
-
-_T = TypeVar("_T")
 
 
 @final
@@ -95,9 +91,9 @@ class BundleSettings:
 
 def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> Snapshot:
     """Collect what an issue needs, without secrets. It blocks for files, sockets, and drivers."""
-    snapshot = _within(PATIENCE, lambda: capture(node.host, generic_paths(node.host)), "hardware")
-    if snapshot is None:
-        snapshot = Snapshot(kernel=f"{platform.system()} {platform.release()} {platform.machine()}")
+    nothing = Snapshot(kernel=f"{platform.system()} {platform.release()} {platform.machine()}")
+    taken = beside({"hardware": lambda: capture(node.host, generic_paths(node.host))}, PATIENCE)
+    snapshot = taken.get("hardware", nothing)
     statuses = [*_statuses(node)]
     given = given_to_plugins(node, statuses, settings.parameters_of)
     documents: dict[str, object] = {
@@ -121,7 +117,8 @@ def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> S
         snapshot.files[f"{PLACE}/logs/{name}"] = FileEntry(data, 0o644)
     notes = (f"not read, so a secret of it may be left in a log or reason: {each}\n" for each in given.not_read)
     snapshot.files[CONTENTS] = FileEntry("".join(dict.fromkeys(notes)).encode(errors="replace"), 0o644)
-    public = {*_public(statuses), *(part for path in _names(snapshot) for part in os.fsencode(path).split(b"/"))}
+    paths = (*snapshot.files, *snapshot.links, *snapshot.links.values(), *snapshot.nodes)
+    public = {*_public(statuses), *(part for path in paths for part in os.fsencode(path).split(b"/"))}
     # A reason or a log may repeat what this command or a plugin was given.
     known = [*tokens.unreadable(settings.parameters, public), *tokens.unreadable(given.parameters, public)]
     environs = [{name: each[name] for name in each.keys() - _DIRECTORIES} for each in (node.environ, given.environ)]
@@ -214,12 +211,8 @@ def _answer(finding: Finding) -> dict[str, str]:
 
 def _finding(found: Mapping[str, Any]) -> Finding:
     texts = {name: printable(str(found[name]), _LONGEST) for name in ("id", "title", "why", "seen", "remedy")}
-    question = Question(id=texts["id"], title=texts["title"], why=texts["why"], ask=_not_asked)
+    question = Question(id=texts["id"], title=texts["title"], why=texts["why"], ask=lambda _: None)  # it is answered
     return Finding(question, Answer(Verdict(found["answer"]), texts["seen"], texts["remedy"]))
-
-
-def _not_asked(_node: Node) -> Answer:
-    raise AssertionError("a question of a bundle is answered")
 
 
 def _statuses(node: Node) -> Iterator[tuple[Path, object]]:
@@ -303,10 +296,6 @@ def _public(statuses: Sequence[tuple[Path, object]]) -> Iterator[bytes]:
             yield from (str(name).encode(errors="replace") for name in names)
 
 
-def _names(snapshot: Snapshot) -> Iterator[str]:
-    yield from (*snapshot.files, *snapshot.links, *snapshot.links.values(), *snapshot.nodes)
-
-
 def _valid(data: bytes) -> bytes:
     """Return a JSON document that is one after the redaction, too: a number may have become one with leading zeros."""
     text = data.decode(errors="replace")
@@ -315,17 +304,3 @@ def _valid(data: bytes) -> bytes:
     except ValueError:
         text = _LEADING_ZEROS.sub(r"\1", text)
     return text.encode()
-
-
-def _within(seconds: float, work: Callable[[], _T], name: str) -> _T | None:
-    """Return what this returns, in a thread that nobody waits for longer; None: it took too long, or failed."""
-    done: list[_T] = []
-
-    def run() -> None:
-        with contextlib.suppress(OSError):
-            done.append(work())
-
-    thread = threading.Thread(target=run, name=f"{THREADS}{name}", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return done[0] if done else None

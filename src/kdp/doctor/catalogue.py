@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from . import cdi, devices, directories, dra, kubelet, listing, process, resources, sockets
+from . import cdi, devices, directories, dra, kubelet, process, resources, sockets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,17 +12,15 @@ if TYPE_CHECKING:
     from .answers import Question
     from .node import Node
 
-GROUPS: Final[Mapping[str, tuple[Question[Node], ...]]] = MappingProxyType(
-    {
-        "The kubelet's directory": kubelet.QUESTIONS,
-        "Sockets": sockets.QUESTIONS,
-        "Resources": (*resources.QUESTIONS, *listing.QUESTIONS),
-        "Device nodes": devices.QUESTIONS,
-        "CDI": cdi.QUESTIONS,
-        "Dynamic Resource Allocation": dra.QUESTIONS,
-        "State": directories.QUESTIONS,
-        "Process": process.QUESTIONS,
-    }
-)
+GROUPS: Final[Mapping[str, tuple[Question[Node], ...]]] = {
+    "The kubelet's directory": kubelet.QUESTIONS,
+    "Sockets": sockets.QUESTIONS,
+    "Resources": resources.QUESTIONS,
+    "Device nodes": devices.QUESTIONS,
+    "CDI": cdi.QUESTIONS,
+    "Dynamic Resource Allocation": dra.QUESTIONS,
+    "State": directories.QUESTIONS,
+    "Process": process.QUESTIONS,
+}
 
 QUESTIONS: Final[tuple[Question[Node], ...]] = tuple(question for group in GROUPS.values() for question in group)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from ..cdi.parse import parse_spec
 from ..errors import InvalidValueError, in_one_line, message_of
 from ..storage import reading
 from ..storage.documents import parse_json
 from ..storage.room import why_no_file
-from .answers import Answer, Question, Verdict, failed, not_known, ok, warning
+from .answers import Answer, Verdict, failed, not_known, ok, question, warning
+from .directories import AS_ROOT, is_denied, is_read_only, let_write, may_write
 from .node import counted, some, text_of
 from .plain import list_in, mapping_in, mappings_in, string_in
-from .rights import AS_ROOT, is_denied, is_read_only, let_write, may_write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -82,6 +81,9 @@ def _on_node(node: Node, directory: str | os.PathLike[str]) -> Path:
     return node.host.path(directory)
 
 
+@question(
+    "cdi-runtime", "A runtime with CDI off ignores CDI names silently, and the container starts without its device."
+)
 def runtime(node: Node) -> Answer | None:
     """Does the container runtime use CDI?"""
     if _written(node) == ():
@@ -151,14 +153,13 @@ def _with_imports(node: Node, name: str, text: str) -> list[tuple[str, Mapping[s
 
 def _cri(found: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings of the CRI plugin, under its new or its old name."""
-    sections = [_section(found, key) for key in _SECTIONS]
+    sections = [mapping_in(mapping_in(found.get("plugins")).get(key)) for key in _SECTIONS]
     return next(filter(lambda each: "enable_cdi" in each, sections), sections[0] or sections[1])
 
 
 def _directories(node: Node, name: str, section: Mapping[str, Any]) -> Answer:
     """Return whether the runtime looks where kdp writes."""
-    given = section.get("cdi_spec_dirs")
-    listed: list[str] = [str(each) for each in cast("list[object]", given)] if isinstance(given, list) else []
+    listed = [str(each) for each in list_in(section.get("cdi_spec_dirs"))]
     read = {os.path.realpath(path) for each in listed for path in (each, _on_node(node, each))}
     ours = _written(node)
     for directory in (node.cdi_dir,) if ours is None else ours:
@@ -168,12 +169,7 @@ def _directories(node: Node, name: str, section: Mapping[str, Any]) -> Answer:
     return ok(f"containerd uses CDI ({name})")
 
 
-def _section(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    plugins = found.get("plugins")
-    section = cast("Mapping[str, Any]", plugins).get(key) if isinstance(plugins, dict) else None
-    return cast("Mapping[str, Any]", section) if isinstance(section, dict) else {}
-
-
+@question("cdi-directory", "A DRA driver, and a plugin with --cdi, describe devices in this directory.")
 def directory(node: Node) -> Answer | None:
     """Can CDI files be written?"""
     written = _written(node)
@@ -205,8 +201,11 @@ def _writing(node: Node, path: Path, *, is_used: bool) -> Answer:
     return ok(f"{path} is writable")
 
 
+@question(
+    "cdi-files", "A container whose CDI name cannot be resolved does not start, as where two files have one device."
+)
 def files(node: Node) -> Answer:
-    """Are kdp's CDI files valid, and is none of their devices in another file, too?"""
+    """Are the CDI files of kdp valid, and alone in having their devices?"""
     paths = _files(node)
     owners: dict[tuple[str, str], Path] = {}
     wrong: list[tuple[str, Path]] = []
@@ -299,31 +298,7 @@ def _devices_in(node: Node, path: Path, kinds: Collection[bytes]) -> list[tuple[
 
 def _gone(node: Node, spec: CdiSpec) -> list[str]:
     named = [each.host_path or each.path for device in spec.devices for each in device.edits.device_nodes]
-    return [path for path in named if not _is_node(node, path)]
+    return [path for path in named if node.host.device_type(path) is None]
 
 
-def _is_node(node: Node, path: str) -> bool:
-    found = node.host.look(path)
-    return found is not None and (stat.S_ISCHR(found[0]) or stat.S_ISBLK(found[0]))
-
-
-QUESTIONS: Final = (
-    Question(
-        id="cdi-runtime",
-        title="Does the container runtime use CDI?",
-        why="A runtime with CDI off ignores CDI names silently, and the container starts without its device.",
-        ask=runtime,
-    ),
-    Question(
-        id="cdi-directory",
-        title="Can CDI files be written?",
-        why="A DRA driver, and a plugin with --cdi, describe devices in this directory.",
-        ask=directory,
-    ),
-    Question(
-        id="cdi-files",
-        title="Are the CDI files of kdp valid, and alone in having their devices?",
-        why="A container whose CDI name cannot be resolved does not start, as where two files have one device.",
-        ask=files,
-    ),
-)
+QUESTIONS: Final = (runtime, directory, files)

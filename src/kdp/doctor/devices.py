@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from ..errors import KdpError
-from .answers import Answer, Question, failed, not_known, ok, warning
+from .answers import Answer, failed, not_known, ok, question, warning
 from .node import counted, some
 from .resources import NO_PLUGIN, resources_of, unknown_of_blocked
 
@@ -19,6 +19,7 @@ MOST_NODES: Final = 10_000
 """Device nodes that are looked at."""
 
 
+@question("device-nodes", "A container with a missing node does not start; one without a right cannot use its device.")
 def nodes(node: Node) -> Answer:
     """Does each device node exist that containers get?"""
     if not node.answering():
@@ -61,6 +62,7 @@ def _sorted(node: Node, paths: list[str]) -> tuple[list[str], list[str], list[st
     return gone, odd, private
 
 
+@question("opened-nodes", "In a container the control group refuses device nodes, unless the container is privileged.")
 def opened(node: Node) -> Answer | None:
     """Can the backend open its own device nodes?"""
     if node.target is None:
@@ -96,17 +98,4 @@ def _remedy(node: Node, error: int, path: str) -> str:
     return f"load the driver that makes it: ls -l {path}"
 
 
-QUESTIONS: Final = (
-    Question(
-        id="device-nodes",
-        title="Does each device node exist that containers get?",
-        why="A container with a missing node does not start; one without a right cannot use its device.",
-        ask=nodes,
-    ),
-    Question(
-        id="opened-nodes",
-        title="Can the backend open its own device nodes?",
-        why="In a container the control group refuses device nodes, unless the container is privileged.",
-        ask=opened,
-    ),
-)
+QUESTIONS: Final = (nodes, opened)

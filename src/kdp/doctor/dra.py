@@ -9,13 +9,13 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from .answers import Answer, Question, failed, not_known, ok, warning
+from .answers import Answer, failed, not_known, ok, question, warning
 from .cluster import ClusterFacts
 from .commands import kubectl
 from .node import DEVICE_PLUGIN, counted, some
-from .plain import mapping_in, mappings_in, seconds_since, string_in
+from .plain import mapping_in, mappings_in, metadata_of, name_of, path_of, seconds_since, string_in
 from .process import free_memory
-from .resources import NO_PLUGIN, unknown_of_blocked
+from .resources import NO_PLUGIN, because, unknown_of_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,15 +56,16 @@ def _problem(driver: ServedResource) -> str:
     return driver.slices.problem or driver.reason
 
 
+@question("dra-published", "The scheduler finds a node's devices only through its ResourceSlices.")
 def published(node: Node) -> Answer:
-    """Are the driver's devices published?"""
+    """Are the devices of the DRA driver published?"""
     if (answer := _without_drivers(node)) is not None:
         return answer
     drivers = _drivers(node)
     remedy = "see the next answers, and what is there: kubectl get resourceslices --field-selector spec.driver="
     missing = [each for each in drivers if each.devices and not each.slices.generation]
     if missing:
-        seen = [f"{each.name}: no slice is published{_because(_problem(each))}" for each in missing]
+        seen = [f"{each.name}: no slice is published{because(_problem(each))}" for each in missing]
         return failed(some(seen), remedy + missing[0].name)
     old = [each for each in drivers if each.slices.problem]
     if old:
@@ -79,10 +80,10 @@ def published(node: Node) -> Answer:
     return ok(some([f"{each.name}: {counted(each.devices, 'device')} published" for each in drivers]))
 
 
-def _because(reason: str) -> str:
-    return f" ({reason})" if reason else ""
-
-
+@question(
+    "dra-fields",
+    "A server whose feature gate is off drops fields silently, and kdp withholds the devices that need them.",
+)
 def fields(node: Node) -> Answer:
     """Does the API server keep all fields of the slices?"""
     if (answer := _without_drivers(node)) is not None:
@@ -103,8 +104,9 @@ def fields(node: Node) -> Answer:
     return warning(seen, f"switch it on for the API server and the scheduler: --feature-gates={flags}")
 
 
+@question("dra-permissions", "A missing role or an admission policy keeps the devices from being published.")
 def permissions(node: Node) -> Answer:
-    """May the driver write its slices?"""
+    """May the DRA driver write its slices?"""
     if (answer := _without_drivers(node)) is not None:
         return answer
     for driver in _drivers(node):
@@ -140,8 +142,9 @@ def _facts(node: Node) -> ClusterFacts | Answer | None:
     return facts
 
 
+@question("dra-class", "A claim asks for a class; without one, no claim can ask for the devices.")
 def device_class(node: Node) -> Answer | None:
-    """Is there a DeviceClass for the driver?"""
+    """Is there a DeviceClass for the DRA driver?"""
     facts = _facts(node)
     if not isinstance(facts, ClusterFacts):
         return facts
@@ -180,7 +183,7 @@ def _names_driver(driver: str, expression: str) -> bool:
 
 def _classes_of(driver: str, facts: ClusterFacts, how: Callable[[str, str], bool] = _selects) -> list[str]:
     """Return the names of the classes whose selectors name a driver."""
-    return [_name(each) for each in facts.classes if any(how(driver, text) for text in _expressions(each))]
+    return [name_of(each) for each in facts.classes if any(how(driver, text) for text in _expressions(each))]
 
 
 def _expressions(item: Mapping[str, Any]) -> Iterator[str]:
@@ -188,8 +191,9 @@ def _expressions(item: Mapping[str, Any]) -> Iterator[str]:
         yield string_in(mapping_in(selector.get("cel")).get("expression"))
 
 
+@question("dra-claims", "A pod stays pending until its claim has devices.")
 def claims(node: Node) -> Answer | None:
-    """Does each claim of a pod get devices of the driver?"""
+    """Does each claim of a pod get devices of the DRA driver?"""
     facts = _facts(node)
     if not isinstance(facts, ClusterFacts):
         return facts
@@ -199,40 +203,36 @@ def claims(node: Node) -> Answer | None:
 def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     """Return whether each pod's claim on these drivers has devices."""
     classes = {name for driver in drivers for name in _classes_of(driver, facts)}
-    gone = {name for each in facts.claims for name in _asked(each)} - {_name(each) for each in facts.classes}
+    gone = {name for each in facts.claims for name in _asked(each)} - {name_of(each) for each in facts.classes}
     waiting = [each for each in facts.claims if _waits(each, classes | gone)]
     if not waiting:
         return ok("no claim of a pod waits")
     first = waiting[0]
-    place = f"-n {_metadata(first).get('namespace')}"
+    place = f"-n {metadata_of(first).get('namespace')}"
     pod = next((each.get("name") for each in _owners(first) if each.get("kind") == "Pod"), "POD")
     lost = sorted(gone.intersection(name for each in waiting for name in _asked(each)))
     if lost:
-        seen = f"{counted(len(waiting), 'claim')} without devices: {some([*map(_path, waiting)])}"
+        seen = f"{counted(len(waiting), 'claim')} without devices: {some([*map(path_of, waiting)])}"
         missing = f"make the class, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {lost[0]}"
         return warning(f"{seen}; there is no DeviceClass {some(lost)}", missing)
     seen = (
-        f"{counted(len(waiting), 'claim')} without devices for more than {WAITED:g} s: {some([*map(_path, waiting)])}"
+        f"{counted(len(waiting), 'claim')} without devices for more than {WAITED:g} s: {some([*map(path_of, waiting)])}"
     )
     return warning(seen, f"see what the scheduler says: kubectl {place} describe pod {pod}")
 
 
 def _waits(claim: Mapping[str, Any], classes: Iterable[str]) -> bool:
     """Return whether a pod's claim asks for these classes, and has had no devices for long."""
-    metadata = _metadata(claim)
+    metadata = metadata_of(claim)
     if metadata.get("deletionTimestamp") or mapping_in(claim.get("status")).get("allocation"):
         return False
     is_of_pod = any(owner.get("kind") == "Pod" for owner in _owners(claim))
     is_ours = not set(classes).isdisjoint(_asked(claim))
-    return is_of_pod and is_ours and _age(string_in(metadata.get("creationTimestamp"))) > WAITED
-
-
-def _metadata(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    return mapping_in(item.get("metadata"))
+    return is_of_pod and is_ours and (seconds_since(metadata.get("creationTimestamp"), time.time()) or 0.0) > WAITED
 
 
 def _owners(claim: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return mappings_in(_metadata(claim).get("ownerReferences"))
+    return mappings_in(metadata_of(claim).get("ownerReferences"))
 
 
 def _asked(claim: Mapping[str, Any]) -> Iterator[str]:
@@ -244,47 +244,4 @@ def _asked(claim: Mapping[str, Any]) -> Iterator[str]:
                 yield name
 
 
-def _age(created: str) -> float:
-    return seconds_since(created, time.time()) or 0.0
-
-
-def _name(item: Mapping[str, Any]) -> str:
-    return string_in(_metadata(item).get("name"))
-
-
-def _path(item: Mapping[str, Any]) -> str:
-    return f"{_metadata(item).get('namespace')}/{_name(item)}"
-
-
-QUESTIONS: Final = (
-    Question(
-        id="dra-published",
-        title="Are the devices of the DRA driver published?",
-        why="The scheduler finds a node's devices only through its ResourceSlices.",
-        ask=published,
-    ),
-    Question(
-        id="dra-fields",
-        title="Does the API server keep all fields of the slices?",
-        why="A server whose feature gate is off drops fields silently, and kdp withholds the devices that need them.",
-        ask=fields,
-    ),
-    Question(
-        id="dra-permissions",
-        title="May the DRA driver write its slices?",
-        why="A missing role or an admission policy keeps the devices from being published.",
-        ask=permissions,
-    ),
-    Question(
-        id="dra-class",
-        title="Is there a DeviceClass for the DRA driver?",
-        why="A claim asks for a class; without one, no claim can ask for the devices.",
-        ask=device_class,
-    ),
-    Question(
-        id="dra-claims",
-        title="Does each claim of a pod get devices of the DRA driver?",
-        why="A pod stays pending until its claim has devices.",
-        ask=claims,
-    ),
-)
+QUESTIONS: Final = (published, fields, permissions, device_class, claims)

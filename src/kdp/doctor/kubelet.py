@@ -6,28 +6,43 @@ Only the plugin directory does not follow the kubelet's ``--root-dir`` (`kdp.kub
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..kubelet.paths import DEFAULT_ROOT, DEVICE_PLUGIN_DIR
-from .answers import Answer, Question, Verdict, failed, not_known, ok, warning
+from .answers import Answer, Verdict, failed, not_known, ok, question, warning
 from .commands import kubectl
-from .node import text_of
+from .directories import AS_ROOT, is_read_only, let_write, may_write
+from .node import Node, text_of
 from .resources import SERVED, resources_of
-from .rights import AS_ROOT, is_read_only, let_write, may_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from .node import Node
 
 KNOWN_PLACES: Final = (DEVICE_PLUGIN_DIR, Path("/var/snap/microk8s/current/kubelet/device-plugins"))
 """Where the node sees the plugin directory. A strictly confined MicroK8s has a mount of its own at /var/lib/kubelet."""
 
 _PROGRAMS: Final = {"kubelet", "kubelite", "k3s", "rke2", "k0s"}
 _FLAGS: Final = ("--root-dir", "root-dir", "--kubelet-arg=root-dir")
+
+
+def for_device_plugin(
+    needs: Callable[[Node], bool],
+) -> Callable[[Callable[[Node], Answer]], Callable[[Node], Answer | None]]:
+    """Leave a question out if its answer is bad, and no plugin here needs what it asks for."""
+
+    def wrap(ask: Callable[[Node], Answer]) -> Callable[[Node], Answer | None]:
+        @functools.wraps(ask)
+        def asked(node: Node) -> Answer | None:
+            answer = ask(node)
+            return answer if answer.verdict is Verdict.OK or needs(node) else None
+
+        return asked
+
+    return wrap
 
 
 def running_roots(node: Node) -> Iterator[tuple[int, str | None]]:
@@ -60,32 +75,46 @@ def _elsewhere(node: Node) -> str:
     return ""
 
 
+@question("kubelet-directory", "The kubelet takes registrations in this directory only.")
+@for_device_plugin(Node.needs_plugin_directory)
 def directory(node: Node) -> Answer:
     """Is the plugin directory there?"""
     path = node.paths.device_plugin_dir
+    return _fault(path, _absence(node, path)) or ok(f"{path} is a directory")
+
+
+def _absence(node: Node, path: Path) -> Answer:
+    """Return the answer if there is no plugin directory."""
+    if elsewhere := _elsewhere(node):
+        use = f"mount that directory into the plugin's container, or give it: --device-plugin-dir {elsewhere}"
+        return failed(f"{path} does not exist, and a kubelet.sock is in {elsewhere}", use)
+    if node.is_pod:
+        remedy = f"mount the node's {DEVICE_PLUGIN_DIR} there; kdp manifests writes such a DaemonSet"
+        return failed(f"{path} does not exist in this container", remedy)
+    remedy = "start the kubelet, or name its directory: kdp doctor --device-plugin-dir DIR"
+    return failed(f"{path} does not exist, so no kubelet runs here", remedy)
+
+
+def _fault(path: Path, absence: Answer) -> Answer | None:
+    """Return why there is no directory that can be looked at; None: there is one."""
     try:
-        found = os.stat(path)
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
-        if elsewhere := _elsewhere(node):
-            return failed(f"{path} does not exist, and a kubelet.sock is in {elsewhere}", _use(elsewhere))
-        if node.is_pod:
-            remedy = f"mount the node's {DEVICE_PLUGIN_DIR} there; kdp manifests writes such a DaemonSet"
-            return failed(f"{path} does not exist in this container", remedy)
-        remedy = "start the kubelet, or name its directory: kdp doctor --device-plugin-dir DIR"
-        return failed(f"{path} does not exist, so no kubelet runs here", remedy)
+        return absence
     except OSError as error:
         return failed(f"{path} cannot be examined: {error.strerror}", AS_ROOT)
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(mode):
         return failed(f"{path} is no directory", f"remove it, and restart the kubelet: rm {path}")
-    return ok(f"{path} is a directory")
+    return None
 
 
-def _use(directory: str) -> str:
-    return f"mount that directory into the plugin's container, or give it: --device-plugin-dir {directory}"
-
-
+@question(
+    "kubelet-directory-pinned",
+    "A mount keeps a directory that was removed on the node, and the kubelet makes another one.",
+)
+@for_device_plugin(Node.needs_plugin_directory)
 def pinned(node: Node) -> Answer:
-    """Is the mounted plugin directory still the one of the node?"""
+    """Is the mounted plugin directory still the node's?"""
     path = node.paths.device_plugin_dir
     try:
         links = os.stat(path).st_nlink
@@ -99,10 +128,13 @@ def _unlinked(node: Node, path: Path) -> Answer:
     return failed(seen, f"make a new container: {kubectl(node, None, 'delete pod')}")
 
 
+@question("kubelet-directory-writable", "Without its own socket a plugin cannot be called by the kubelet.")
+@for_device_plugin(Node.needs_plugin_directory)
 def writable(node: Node) -> Answer:
     """Can a plugin make its socket there?"""
-    found = directory(node)
-    return _writing(node.paths.device_plugin_dir) if found.verdict is Verdict.OK else not_known(found.seen)
+    path = node.paths.device_plugin_dir
+    fault = _fault(path, _absence(node, path))
+    return _writing(path) if fault is None else not_known(fault.seen)
 
 
 def _writing(path: Path) -> Answer:
@@ -116,46 +148,29 @@ def _writing(path: Path) -> Answer:
     return ok(f"user {os.geteuid()} may write to {path}")
 
 
+@question(
+    "plugins-registry",
+    "The kubelet finds a DRA driver by its socket in this directory, also a plugin that registers by watcher.",
+)
 def registry(node: Node) -> Answer | None:
-    """Can a plugin make its socket in the plugin watcher's directory?"""
+    """Can a driver make its socket in the plugin watcher's directory?"""
     answers = [_of_registry(node, path) for path in node.registries()]
     return max(answers, key=lambda answer: [*Verdict].index(answer.verdict)) if answers else None
 
 
 def _of_registry(node: Node, path: Path) -> Answer:
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        if node.is_pod:
-            return failed(f"{path} does not exist in this container", f"mount the node's directory: hostPath: {path}")
-        remedy = "start the kubelet, which makes it: systemctl start kubelet; if it has another --root-dir, give it: "
-        return failed(f"{path} does not exist", f"{remedy}kdp doctor --kubelet-root DIR")
-    except OSError as error:
-        return failed(f"{path} cannot be examined: {error.strerror}", AS_ROOT)
-    if not stat.S_ISDIR(found.st_mode):
-        return failed(f"{path} is no directory", f"remove it, and restart the kubelet: rm {path}")
-    if found.st_nlink == 0:
-        return _unlinked(node, path)
-    return _writing(path)
+    remedy = "start the kubelet, which makes it: systemctl start kubelet; if it has another --root-dir, give it: "
+    absence = failed(f"{path} does not exist", f"{remedy}kdp doctor --kubelet-root DIR")
+    if node.is_pod:
+        absence = failed(f"{path} does not exist in this container", f"mount the node's directory: hostPath: {path}")
+    if (fault := _fault(path, absence)) is not None:
+        return fault
+    return _writing(path) if os.stat(path).st_nlink else _unlinked(node, path)
 
 
-def for_device_plugin(ask: Callable[[Node], Answer], needs: Callable[[Node], bool]) -> Callable[[Node], Answer | None]:
-    """Return a question that is left out if its answer is bad, and no plugin here needs what it asks for."""
-
-    def asked(node: Node) -> Answer | None:
-        answer = ask(node)
-        return answer if answer.verdict is Verdict.OK or needs(node) else None
-
-    return asked
-
-
-def needs_directory(node: Node) -> bool:
-    """Return whether something may register in the device plugin directory."""
-    return node.needs_plugin_directory()
-
-
+@question("kubelet-root", "The pod-resources API and the plugin watcher follow the kubelet's --root-dir.")
 def root(node: Node) -> Answer | None:
-    """Does the running kubelet use the directory that kdp was given?"""
+    """Does the kubelet use the directory that kdp was given?"""
     found = dict(running_roots(node))
     if not found:
         if any(each.state in SERVED for each in resources_of(node)):
@@ -177,35 +192,4 @@ def root(node: Node) -> Answer | None:
     return warning(seen, f"give the plugin and this command --kubelet-root {other}")
 
 
-QUESTIONS: Final = (
-    Question(
-        id="kubelet-directory",
-        title="Is the plugin directory there?",
-        why="The kubelet takes registrations in this directory only.",
-        ask=for_device_plugin(directory, needs_directory),
-    ),
-    Question(
-        id="kubelet-directory-pinned",
-        title="Is the mounted plugin directory still the node's?",
-        why="A mount keeps a directory that was removed on the node, and the kubelet makes another one.",
-        ask=for_device_plugin(pinned, needs_directory),
-    ),
-    Question(
-        id="kubelet-directory-writable",
-        title="Can a plugin make its socket there?",
-        why="Without its own socket a plugin cannot be called by the kubelet.",
-        ask=for_device_plugin(writable, needs_directory),
-    ),
-    Question(
-        id="plugins-registry",
-        title="Can a driver make its socket in the plugin watcher's directory?",
-        why="The kubelet finds a DRA driver by its socket in this directory, also a plugin that registers by watcher.",
-        ask=registry,
-    ),
-    Question(
-        id="kubelet-root",
-        title="Does the kubelet use the directory that kdp was given?",
-        why="The pod-resources API and the plugin watcher follow the kubelet's --root-dir.",
-        ask=root,
-    ),
-)
+QUESTIONS: Final = (directory, pinned, writable, registry, root)

@@ -5,11 +5,10 @@ To make one touches no file: a dead file system may only stop the questions that
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
@@ -18,6 +17,7 @@ import attrs
 
 from ..kubelet.paths import KubeletPaths
 from ..storage import reading
+from .answers import beside
 from .cluster import ClusterFacts
 from .living import Plugin, plugin_of
 
@@ -134,22 +134,13 @@ class Node:
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "plugins", Once(self.ask_plugins))
-        object.__setattr__(self, "answering_soon", Once(self._look_soon))
+        soon = Once(lambda: beside({"plugins": self.answering}, PATIENCE + GRACE).get("plugins", []))
+        object.__setattr__(self, "answering_soon", soon)
 
     def ask_plugins(self) -> tuple[Plugin, ...]:
         """Ask all plugins now, beside each other."""
         sockets = self.sockets[:MOST_PLUGINS]
-        answers: dict[Path, tuple[int, str]] = {}
-
-        def ask(path: Path) -> None:
-            answers[path] = self.ask(path)
-
-        threads = [threading.Thread(target=ask, args=(path,), daemon=True) for path in sockets]
-        for thread in threads:
-            thread.start()
-        until = time.monotonic() + PATIENCE + GRACE
-        for thread in threads:
-            thread.join(max(until - time.monotonic(), 0.0))
+        answers = beside({path: functools.partial(self.ask, path) for path in sockets}, PATIENCE + GRACE)
         late = 1, f"no answer within {PATIENCE:g} s"
         return tuple(plugin_of(path, *answers.get(path, late)) for path in sockets)
 
@@ -166,19 +157,6 @@ class Node:
     def answering(self) -> list[Plugin]:
         """Return the plugins that have answered."""
         return [plugin for plugin in self.plugins() if not plugin.problem]
-
-    def _look_soon(self) -> list[Plugin]:
-        found: list[Plugin] = []
-
-        def look() -> None:
-            with contextlib.suppress(Exception):
-                found.extend(self.answering())
-
-        with contextlib.suppress(RuntimeError):  # the system refuses a thread
-            thread = threading.Thread(target=look, daemon=True)
-            thread.start()
-            thread.join(PATIENCE + GRACE)
-        return found
 
     def modes(self) -> frozenset[str]:
         """Return the modes that are served here, as plugins, settings, or mounts show them; empty: nothing does."""

@@ -41,3 +41,18 @@ def seconds_since(moment: object, now: float) -> float | None:
         return now - datetime.fromisoformat(string_in(moment)).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def metadata_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object's metadata."""
+    return mapping_in(item.get("metadata"))
+
+
+def path_of(item: Mapping[str, Any]) -> str:
+    """Return namespace and name of an object."""
+    return f"{string_in(metadata_of(item).get('namespace'))}/{name_of(item)}"
+
+
+def name_of(item: Mapping[str, Any]) -> str:
+    """Return an object's name."""
+    return string_in(metadata_of(item).get("name"))

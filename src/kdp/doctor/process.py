@@ -14,7 +14,7 @@ from .. import __file__ as _imported
 from .. import __version__
 from ..daemon.limits import check_limits
 from ..errors import ConfigurationError, message_of
-from .answers import Answer, Question, failed, not_known, ok, warning
+from .answers import Answer, failed, not_known, ok, question, warning
 from .commands import kubectl, workload
 from .node import number_of, some, text_of
 from .resources import NO_PLUGIN
@@ -31,6 +31,7 @@ _FULL: Final = 0.9
 _DIST_INFO: Final = re.compile(r"(kdp|kdp[-_.]sdk)-([^-]+)\.(dist|egg)-info\Z", re.IGNORECASE)
 
 
+@question("limits", "With too few files or threads, gRPC ends the process or waits without an end.")
 def limits(node: Node) -> Answer:
     """Are the limits of a process wide enough?"""
     try:
@@ -74,6 +75,7 @@ def free_memory(node: Node) -> int | None:
     return None if found is None else max(0, found[1] - found[0])
 
 
+@question("memory", "The kernel kills the plugin when its container has no memory left.")
 def memory(node: Node) -> Answer:
     """Is there memory left in this container?"""
     found = _memory(node)
@@ -90,6 +92,7 @@ def memory(node: Node) -> Answer:
     return warning(seen, remedy) if used > most * _FULL else ok(seen)
 
 
+@question("inotify", "Without inotify a plugin looks every second, and registers later after a restart of the kubelet.")
 def inotify(node: Node) -> Answer:
     """Can a plugin watch directories?"""
     number = try_watch(node.paths.device_plugin_dir)
@@ -121,6 +124,7 @@ def try_watch(directory: Path) -> int:
         os.close(descriptor)
 
 
+@question("clock", "A clock that was set back makes ages wrong: of the kubelet, and of what pods hold.")
 def clock(node: Node) -> Answer:
     """Is the clock right?"""
     now = time.time()
@@ -138,6 +142,7 @@ def clock(node: Node) -> Answer:
     return ok("no file is newer than the clock")
 
 
+@question("confinement", "They can refuse the kubelet's sockets to the plugin, and device nodes to the pods.")
 def confinement(node: Node) -> Answer:
     """Does SELinux or AppArmor confine the plugin?"""
     label = text_of(node.own / "attr/current").strip("\0")
@@ -165,8 +170,11 @@ def _is_default(label: str) -> bool:
     return label.startswith(("cri-containerd.apparmor.d", "crio-default", "docker-default", "containers-default"))
 
 
+@question(
+    "package", "The name kdp belongs to another project on the package index, which overwrites the same directory."
+)
 def package(node: Node) -> Answer:
-    """Is the package kdp the one of kdp-sdk?"""
+    """Is the package kdp that of kdp-sdk?"""
     found: dict[str, str] = {}
     for place in node.import_path:
         with contextlib.suppress(OSError):
@@ -186,6 +194,7 @@ def package(node: Node) -> Answer:
     return ok(f"kdp-sdk {__version__}, imported from {where}")
 
 
+@question("version", "Another version may have other settings and other fields in its status.")
 def version(node: Node) -> Answer:
     """Does the plugin run the version of this command?"""
     plugins = node.answering()
@@ -202,47 +211,4 @@ def version(node: Node) -> Answer:
     return ok(f"both are kdp {__version__}")
 
 
-QUESTIONS: Final = (
-    Question(
-        id="limits",
-        title="Are the limits of a process wide enough?",
-        why="With too few files or threads, gRPC ends the process or waits without an end.",
-        ask=limits,
-    ),
-    Question(
-        id="memory",
-        title="Is there memory left in this container?",
-        why="The kernel kills the plugin when its container has no memory left.",
-        ask=memory,
-    ),
-    Question(
-        id="inotify",
-        title="Can a plugin watch directories?",
-        why="Without inotify a plugin looks every second, and registers later after a restart of the kubelet.",
-        ask=inotify,
-    ),
-    Question(
-        id="clock",
-        title="Is the clock right?",
-        why="A clock that was set back makes ages wrong: of the kubelet, and of what pods hold.",
-        ask=clock,
-    ),
-    Question(
-        id="confinement",
-        title="Does SELinux or AppArmor confine the plugin?",
-        why="They can refuse the kubelet's sockets to the plugin, and device nodes to the pods.",
-        ask=confinement,
-    ),
-    Question(
-        id="package",
-        title="Is the package kdp that of kdp-sdk?",
-        why="The name kdp belongs to another project on the package index, which overwrites the same directory.",
-        ask=package,
-    ),
-    Question(
-        id="version",
-        title="Does the plugin run the version of this command?",
-        why="Another version may have other settings and other fields in its status.",
-        ask=version,
-    ),
-)
+QUESTIONS: Final = (limits, memory, inotify, clock, confinement, package, version)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 from ..errors import InvalidNameError, KdpError, message_of
 from ..kubelet.sockets import answered_by_others, is_plugin_socket, plugin_prefix
 from ..model.names import check_resource_name
-from .answers import Answer, Question, failed, not_known, ok, warning
+from .answers import Answer, failed, not_known, ok, question, warning
 from .commands import hang_up, logs, look_for_pods, process
 from .node import DEVICE_PLUGIN, counted, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .living import Plugin, ServedResource
+    from .living import KubeletList, Plugin, ServedResource
     from .node import Node
 
 SERVED: Final = frozenset({"connected", "registered", "published"})
@@ -46,6 +46,7 @@ def _names(node: Node) -> list[str]:
     return [*dict.fromkeys([*served, *(node.target().resources if node.target else ())])]
 
 
+@question("target", "A class that cannot be loaded serves no device.")
 def target(node: Node) -> Answer | None:
     """Can the backend of the command line be loaded?"""
     if node.target is None:
@@ -57,6 +58,10 @@ def target(node: Node) -> Answer | None:
     return ok(f"{found.label} can be loaded")
 
 
+@question(
+    "configuration-file",
+    "A plugin keeps and uses the last good configuration. With --strict-config, a new one does not start.",
+)
 def configuration(node: Node) -> Answer | None:
     """Are the options of the configuration file valid?"""
     if node.bad_file is None:
@@ -70,6 +75,10 @@ def configuration(node: Node) -> Answer | None:
     return warning(kept, f"correct the file, then let the plugin read it again: {hang_up(node, plugins[0])}")
 
 
+@question(
+    "plugin-ready",
+    "A plugin waits for its driver, its hardware, or the kubelet. It does not use a file that it has refused.",
+)
 def ready(node: Node) -> Answer:
     """Is the plugin ready?"""
     plugins = node.answering()
@@ -130,6 +139,10 @@ def _of_backends(node: Node) -> str:
     return ""
 
 
+@question(
+    "resource-registered",
+    "Only an open stream proves a registration; without it the kubelet treats the devices as gone.",
+)
 def registered(node: Node) -> Answer:
     """Does the kubelet hold a stream of each resource?"""
     plugins = node.answering()
@@ -146,7 +159,7 @@ def registered(node: Node) -> Answer:
     lost = [each for each in resources if each.state not in SERVED and each.state != ABSENT]
     if not lost:
         return ok(f"registered: {some([each.name for each in resources])}")
-    seen = some([f"{each.name}: {each.state}{_because(each.reason)}" for each in lost])
+    seen = some([f"{each.name}: {each.state}{because(each.reason)}" for each in lost])
     if problems:
         return failed(f"{seen}; {problems}", _of_backends(node))
     waits = any(each.state == "awaiting stream" for each in lost)
@@ -161,10 +174,15 @@ ABSENT: Final = "no hardware"
 """The state of a resource of which the node has no hardware (`kdp.deviceplugin.status.ABSENT`). That is no fault."""
 
 
-def _because(reason: str) -> str:
+def because(reason: str) -> str:
+    """Return a reason as the end of a sentence; empty: there is none."""
     return f" ({reason})" if reason else ""
 
 
+@question(
+    "resource-list-size",
+    "The kubelet takes 4 MiB in one message; kdp does not send a larger list, which would end the stream.",
+)
 def list_size(node: Node) -> Answer | None:
     """Does each device list fit what the kubelet takes?"""
     plugins = device_plugins(node)
@@ -181,6 +199,7 @@ def list_size(node: Node) -> Answer | None:
     return (warning if is_served else failed)(seen, remedy if is_served else remedy.partition(";")[0])
 
 
+@question("resource-name", "The kubelet refuses to register any other name.")
 def name(node: Node) -> Answer | None:
     """Is the name of each resource valid?"""
     try:
@@ -200,8 +219,12 @@ def name(node: Node) -> Answer | None:
     return ok(f"valid: {some(names)}")
 
 
+@question(
+    "resource-served-elsewhere",
+    "The kubelet uses the plugin that registered last, and forgets the devices of the other one.",
+)
 def served_elsewhere(node: Node) -> Answer | None:
-    """Does another process serve the same resource?"""
+    """Does only one process serve each resource?"""
     names = [each.name for plugin in device_plugins(node) for each in plugin.resources]
     if not names:
         return without_device_plugin(node)
@@ -223,6 +246,7 @@ def _ours(plugin: Plugin) -> str:
     return f", beside process {process(plugin.socket) or plugin.pid}"
 
 
+@question("resource-allocatable", "The kubelet offers healthy devices only; with none, pods stay pending.")
 def allocatable(node: Node) -> Answer:
     """Are there healthy devices?"""
     if not node.answering():
@@ -257,53 +281,36 @@ def reasons_of(reasons: Iterable[str]) -> str:
     return some([f"{counted(number, 'device')}: {reason}" for reason, number in counts.most_common()])
 
 
-QUESTIONS: Final = (
-    Question(
-        id="target",
-        title="Can the backend of the command line be loaded?",
-        why="A class that cannot be loaded serves no device.",
-        ask=target,
-    ),
-    Question(
-        id="configuration-file",
-        title="Are the options of the configuration file valid?",
-        why="A plugin keeps and uses the last good configuration. With --strict-config, a new one does not start.",
-        ask=configuration,
-    ),
-    Question(
-        id="plugin-ready",
-        title="Is the plugin ready?",
-        why="A plugin waits for its driver, its hardware, or the kubelet. It does not use a file that it has refused.",
-        ask=ready,
-    ),
-    Question(
-        id="resource-registered",
-        title="Does the kubelet hold a stream of each resource?",
-        why="Only an open stream proves a registration; without it the kubelet treats the devices as gone.",
-        ask=registered,
-    ),
-    Question(
-        id="resource-list-size",
-        title="Does each device list fit what the kubelet takes?",
-        why="The kubelet takes 4 MiB in one message; kdp does not send a larger list, which would end the stream.",
-        ask=list_size,
-    ),
-    Question(
-        id="resource-name",
-        title="Is the name of each resource valid?",
-        why="The kubelet refuses to register any other name.",
-        ask=name,
-    ),
-    Question(
-        id="resource-served-elsewhere",
-        title="Does only one process serve each resource?",
-        why="The kubelet uses the plugin that registered last, and forgets the devices of the other one.",
-        ask=served_elsewhere,
-    ),
-    Question(
-        id="resource-allocatable",
-        title="Are there healthy devices?",
-        why="The kubelet offers healthy devices only; with none, pods stay pending.",
-        ask=allocatable,
-    ),
-)
+@question("kubelet-list", "A kubelet with an old list offers devices that are gone, or hides those that are there.")
+def same(node: Node) -> Answer | None:
+    """Does the kubelet list the same healthy devices as the plugin?"""
+    plugins = device_plugins(node)
+    if not plugins:
+        return without_device_plugin(node)
+    # The plugin has asked the pod-resources API: gRPC takes 20 MiB more than its container has for this command.
+    # Of another plugin's devices the question about other processes tells, and only that has the right remedy.
+    seen = {each.name: each.kubelet_list for plugin in plugins for each in plugin.resources if not each.rival}
+    compared = {name: found for name, found in seen.items() if found is not None}
+    if not compared:
+        return None  # the plugin was started just now, or has no pod-resources API: another question asks for that
+    told = [text for name, found in compared.items() for text in _differences(name, found)]
+    if told:
+        return warning(
+            some(told), "restart the kubelet, if the plugin has not mended it within 5 min: systemctl restart kubelet"
+        )
+    return ok(f"the kubelet listed the same healthy devices at {max(each.at for each in compared.values())}")
+
+
+def _differences(name: str, found: KubeletList) -> list[str]:
+    told: list[str] = []
+    since = f" since {found.since}"
+    if found.missing:
+        told.append(f"{name}: the kubelet does not offer {some(found.missing)}{since}")
+    if found.phantom:
+        told.append(
+            f"{name}: the kubelet offers {some(found.phantom)}{since}, which the plugin does not report as healthy"
+        )
+    return told
+
+
+QUESTIONS: Final = (target, configuration, ready, registered, list_size, name, served_elsewhere, allocatable, same)

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Final
 from ..daemon.missing_socket import why_no_socket
 from ..kubelet.greeting import greet
 from ..kubelet.sockets import missing_right
-from .answers import Answer, Question, failed, not_known, ok, warning
+from .answers import Answer, failed, not_known, ok, question, warning
 from .commands import kubectl, logs, look_for_pods, process
-from .kubelet import for_device_plugin, needs_directory
-from .node import PATIENCE, some, text_of
-from .rights import AS_ROOT, is_denied
+from .directories import AS_ROOT, is_denied
+from .kubelet import for_device_plugin
+from .node import PATIENCE, Node, some, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from .node import Node
 
 _RESTART: Final = "restart the kubelet: systemctl restart kubelet"
 
@@ -36,6 +34,8 @@ def _unseen(path: Path) -> str:
     return f"user {os.geteuid()} may not see whether {path} exists"
 
 
+@question("kubelet-socket", "A plugin registers there; without a listener its devices do not exist for Kubernetes.")
+@for_device_plugin(Node.needs_plugin_directory)
 def kubelet_socket(node: Node) -> Answer:
     """Does a kubelet listen on kubelet.sock?"""
     path = node.paths.kubelet_socket
@@ -56,6 +56,8 @@ def kubelet_socket(node: Node) -> Answer:
     return failed(f"nobody listens on {path}: a kubelet that ended left it behind", _RESTART)
 
 
+@question("kubelet-answers", "A stopped or stuck kubelet still accepts connections, and then registers no plugin.")
+@for_device_plugin(Node.needs_plugin_directory)
 def kubelet_answers(node: Node) -> Answer:
     """Does the kubelet's process answer?"""
     path = node.paths.kubelet_socket
@@ -85,6 +87,10 @@ def _go_on(pid: int) -> str:
     return f"let it run again: kill -CONT {pid}"
 
 
+@question(
+    "pod-resources", "Without it kdp cannot see which pod holds a device, and calls released() late or not at all."
+)
+@for_device_plugin(Node.needs_pod_resources)
 def pod_resources(node: Node) -> Answer:
     """Does the pod-resources API answer?"""
     path = node.paths.pod_resources_socket
@@ -104,6 +110,7 @@ def pod_resources(node: Node) -> Answer:
     return ok("the pod-resources API answers")
 
 
+@question("plugin", "A plugin that does not run serves no device.")
 def plugin(node: Node) -> Answer:
     """Does a plugin run, and answer?"""
     plugins = node.plugins()
@@ -144,29 +151,4 @@ def _why_it_ended(node: Node) -> str:
     return f"see why it ended, in the log of its previous container: {ended}; {first}"
 
 
-QUESTIONS: Final = (
-    Question(
-        id="kubelet-socket",
-        title="Does a kubelet listen on kubelet.sock?",
-        why="A plugin registers there; without a listener its devices do not exist for Kubernetes.",
-        ask=for_device_plugin(kubelet_socket, needs_directory),
-    ),
-    Question(
-        id="kubelet-answers",
-        title="Does the kubelet's process answer?",
-        why="A stopped or stuck kubelet still accepts connections, and then registers no plugin.",
-        ask=for_device_plugin(kubelet_answers, needs_directory),
-    ),
-    Question(
-        id="pod-resources",
-        title="Does the pod-resources API answer?",
-        why="Without it kdp cannot see which pod holds a device, and calls released() late or not at all.",
-        ask=for_device_plugin(pod_resources, lambda node: node.needs_pod_resources()),
-    ),
-    Question(
-        id="plugin",
-        title="Does a plugin run, and answer?",
-        why="A plugin that does not run serves no device.",
-        ask=plugin,
-    ),
-)
+QUESTIONS: Final = (kubelet_socket, kubelet_answers, pod_resources, plugin)

@@ -28,7 +28,7 @@ from ..cluster.events import EventRecorder
 from ..concurrency import threads
 from ..concurrency.backoff import Backoff
 from ..errors import CheckpointError, sentence
-from ..hardware.boot_id import boot_id_of
+from ..hardware.host import boot_id_of
 from ..kubelet.plugin_watcher import Registration
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead

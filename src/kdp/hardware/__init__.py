@@ -21,6 +21,7 @@ from __future__ import annotations
 from ..startup import lazy_imports
 
 with lazy_imports(globals()):
+    from .attributes import LastKnown as LastKnown
     from .attributes import attributes_of as attributes_of
     from .directory import Directory as Directory
     from .directory import NetInterface as NetInterface
@@ -34,7 +35,6 @@ with lazy_imports(globals()):
     from .events.uevents import UeventWatch as UeventWatch
     from .host import Host as Host
     from .iommu import IommuGroup as IommuGroup
-    from .lastknown import LastKnown as LastKnown
     from .pci import PciLink as PciLink
     from .readings import Reading as Reading
     from .threshold import Threshold as Threshold

@@ -25,10 +25,10 @@ from ..errors import InvalidValueError
 from ..startup import shown
 from ..storage.reading import check_regular, read_start
 from .patterns import absolute, check_readable, in_one_directory, matching, names
-from .resolving import READ_ONLY, Below, open_straight, resolve
+from .resolving import READ_ONLY, Below, open_entry, resolve
 
 if TYPE_CHECKING:
-    from .directory import Directory, NetInterface, PciFunction
+    from .directory import Directory, NetInterface, NodeFiles, PciFunction
     from .events.paths import PathWatch
     from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
     from .iommu import IommuGroup
@@ -194,7 +194,7 @@ class Host:
         path = absolute(host_path)
         if self.root is _SLASH and "\0" not in path:
             return _read(os.open(path, READ_ONLY))
-        descriptor = open_straight(str(self.root), path)
+        descriptor = open_entry(str(self.root), path)
         if descriptor is None:
             path = self.resolve(path)
             self._check_readable(path)
@@ -461,3 +461,15 @@ def _read(descriptor: int) -> bytes:
         return read_start(descriptor, MAX_BYTES)
     finally:
         os.close(descriptor)
+
+
+def boot_id_of(host: NodeFiles) -> str:
+    """Return which boot of the node this is, before which nothing was set up in its hardware; "": it does not say."""
+    path = "/proc/sys/kernel/random/boot_id"
+    # A container that sees the node's files elsewhere has the kernel's word at its own place.
+    for files in (host, Host()):
+        try:
+            return files.read_bytes(path).decode(errors="replace").strip()
+        except OSError:
+            continue
+    return ""

@@ -19,18 +19,17 @@ _DEPTH = 3
 """A backend may be wrapped (shared, recorded, tested), and a wrapper wrapped."""
 
 
-def agreed(backends: Iterable[object], given: Host | None = None, *, label: str = "host_root") -> Host:
+def agreed(backends: Iterable[object], given: Host | None = None) -> Host:
     """Return the one `Host` of these backends.
 
     Args:
         backends: The vendors' objects; each attribute of one that is a `Host` counts, also of one that it wraps.
         given: What kdp was told; None: nothing.
-        label: What the giver calls it, for the message.
 
     Raises:
         ConfigurationError: There are two that differ.
     """
-    chosen, owner = given, label
+    chosen, owner = given, "host_root"
     for backend in backends:
         for host in _hosts_of(backend, _DEPTH):
             name = type(backend).__name__

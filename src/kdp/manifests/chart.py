@@ -10,6 +10,7 @@ value: the schema holds it to what it was.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -19,12 +20,10 @@ import attrs
 
 from ..daemon.found_sockets import POD_VOLUME
 from ..daemon.settings import DEFAULT_LABELS_DIR, SETTINGS
-from . import chart_monitoring as monitoring
 from . import chart_texts as texts
-from .chart_values import values_schema, values_text
-from .deployment import Deployment, Folder, default_http
-from .kubernetes import daemon_set, security_level
-from .schema import offered
+from .chart_values import offered, values_schema, values_text
+from .deployment import Deployment, default_http
+from .kubernetes import daemon_set, probes_of, security_level
 
 if TYPE_CHECKING:
     from .chart_values import ChartFacts
@@ -50,7 +49,8 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
     )
     files: dict[str, str] = {}
     for document in documents:
-        _label(document, marks)
+        # Helm's labels are not on the pods: a new version of the chart alone starts no pod anew.
+        document["metadata"]["labels"] |= marks.block('{{- include "kdp.labels" . | nindent 0 }}')
         kind = document["kind"]
         if kind == "NetworkPolicy":
             text = marks.text(_with_policy(document, marks))
@@ -88,11 +88,11 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
             uninstall=_uninstall(deployment, facts),
         ),
         "templates/NOTES.txt": _notes(deployment, facts, workload),
-        "templates/_monitoring.tpl": monitoring.SCRAPED,
-        "templates/podmonitor.yaml": monitoring.POD_MONITOR,
-        "templates/servicemonitor.yaml": monitoring.SERVICE_MONITOR,
-        "templates/dashboard.yaml": monitoring.DASHBOARD,
-        "templates/prometheusrule.yaml": monitoring.PROMETHEUS_RULE,
+        "templates/_monitoring.tpl": texts.SCRAPED,
+        "templates/podmonitor.yaml": texts.POD_MONITOR,
+        "templates/servicemonitor.yaml": texts.SERVICE_MONITOR,
+        "templates/dashboard.yaml": texts.DASHBOARD,
+        "templates/prometheusrule.yaml": texts.PROMETHEUS_RULE,
         # Helm takes what is in a file as it is, so the braces of queries and of alerts' texts stay.
         "files/dashboard.json": facts.dashboard,
         "files/rules.yaml": facts.rules,
@@ -144,11 +144,6 @@ def _filled(text: str, **parts: str) -> str:
 
 
 # -- the objects -------------------------------------------------------------------------------------------------------
-
-
-def _label(document: Document, marks: _Marks) -> None:
-    """Add Helm's labels to an object, but not to its pods: a new version of the chart alone starts no pod anew."""
-    document["metadata"]["labels"] |= marks.block('{{- include "kdp.labels" . | nindent 0 }}')
 
 
 def _with_policy(document: Document, marks: _Marks) -> Document:
@@ -206,7 +201,8 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     ours = ("priorityClassName", "runtimeClassName", "tolerations", "nodeSelector", "affinity", "imagePullSecrets")
     kept = {name: held for name, held in pod.items() if name not in ours}
     (container,) = kept["containers"]
-    read = [folder for folder in deployment.folders if not _is_own(folder)]
+    # The backend reads these, or a parameter names them; kdp itself needs the others.
+    read = [folder for folder in deployment.folders if folder.name.startswith(("node-", "set-"))]
     container["image"] = marks.inline('{{ include "kdp.image" . }}')
     container["args"] = [
         *([] if deployment.is_controller else [marks.inline(texts.CLEANING)]),
@@ -234,10 +230,27 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     for name in ("ports", "startupProbe", "livenessProbe", "readinessProbe", "resources"):
         rest.pop(name, None)
     container |= marks.block(_GIVEN.format(field="imagePullPolicy", value="image.pullPolicy"))
-    container |= marks.block(texts.PROBES if deployment.is_controller else texts.CLEANING_PROBES)
+    container |= marks.block(_probes(cleans=not deployment.is_controller))
     container |= marks.block(_WITH.format(field="resources", value="resources", indent=2))
     container |= rest
     template["spec"] = made | kept
+
+
+def _probes(*, cleans: bool) -> str:
+    """Return the probes of both kinds, of which a value chooses one."""
+
+    def told(name: str, probe: Document) -> str:
+        if "exec" in probe:
+            how = f"  exec:\n    command: [{', '.join(probe['exec']['command'])}]\n"
+        else:
+            how = _filled(texts.HTTP_GET, path=probe["httpGet"]["path"])
+        fields = ("timeoutSeconds", "periodSeconds", "failureThreshold")
+        timing = "".join(f"  {field}: {probe[field]}\n" for field in fields if field in probe)
+        return f"{name}:\n{how}{timing}"
+
+    by_exec = "".join(itertools.starmap(told, probes_of("exec").items()))
+    by_http = "".join(itertools.starmap(told, probes_of("http").items()))
+    return _filled(texts.CLEANING_PROBES if cleans else texts.PROBES, exec=by_exec, http=by_http)
 
 
 def _without_surge(document: Document, marks: _Marks) -> None:
@@ -286,11 +299,6 @@ _VOLUMES: Final = """\
 def _mount(name: str, path: str, marks: _Marks, *, writable: bool) -> Document:
     read_only = {} if writable else marks.block('{{- include "kdp.readOnly" . | nindent 0 }}')
     return {"name": name, "mountPath": path, **read_only}
-
-
-def _is_own(folder: Folder) -> bool:
-    """Tell whether kdp itself needs a folder; the backend reads the others, or a parameter names them."""
-    return not folder.name.startswith(("node-", "set-"))
 
 
 def _arguments(deployment: Deployment, facts: ChartFacts, marks: _Marks) -> list[str]:

@@ -1,6 +1,7 @@
-"""The parts of a Helm chart that are the same for each plugin: helpers, notes, and the test of a release.
+"""The parts of a Helm chart that are the same for each plugin: helpers, notes, the test of a release, and monitoring.
 
-What differs stands between ``@`` signs. `kdp.manifests.chart` writes the rest.
+What differs stands between ``@`` signs. `kdp.manifests.chart` writes the rest. What is for
+Prometheus's operator and for Grafana is off by default: monitors, alerts, and the dashboard.
 """
 
 from __future__ import annotations
@@ -165,56 +166,19 @@ ports:
   containerPort: {{ regexFind "[0-9]+$" . }}
 {{- end }}
 {{- if eq .Values.probes "exec" }}
-startupProbe:
-  exec:
-    command: [kdp, probe, live]
-  timeoutSeconds: 5
-  periodSeconds: 5
-  failureThreshold: 24
-livenessProbe:
-  exec:
-    command: [kdp, probe, live]
-  timeoutSeconds: 5
-  periodSeconds: 20
-  failureThreshold: 3
-readinessProbe:
-  exec:
-    command: [kdp, probe, ready]
-  timeoutSeconds: 5
-  periodSeconds: 10
-{{- else }}
+@exec@{{- else }}
 {{- $host := regexReplaceAll ":[0-9]+$" (include "kdp.http" .) "" | trimAll "[]" }}
 {{- if has $host (list "0.0.0.0" "::") }}{{- $host = "" }}{{- end }}
-startupProbe:
+@http@{{- end }}"""
+
+HTTP_GET: Final = """\
   httpGet:
-    path: /livez
+    path: @path@
     port: http
     {{- with $host }}
     host: {{ . | quote }}
     {{- end }}
-  timeoutSeconds: 5
-  periodSeconds: 2
-  failureThreshold: 60
-livenessProbe:
-  httpGet:
-    path: /livez
-    port: http
-    {{- with $host }}
-    host: {{ . | quote }}
-    {{- end }}
-  timeoutSeconds: 5
-  periodSeconds: 10
-  failureThreshold: 6
-readinessProbe:
-  httpGet:
-    path: /readyz
-    port: http
-    {{- with $host }}
-    host: {{ . | quote }}
-    {{- end }}
-  timeoutSeconds: 5
-  periodSeconds: 5
-{{- end }}"""
+"""
 
 CLEANING: Final = """\
 {{- if .Values.cleanup }}
@@ -270,10 +234,6 @@ spec:
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-@asks@
-"""
-
-ASKS_RESOURCE: Final = """\
   containers:
   - name: test
     image: {{ include "kdp.image" . }}
@@ -282,6 +242,10 @@ ASKS_RESOURCE: Final = """\
     {{- end }}
     command: [kdp, --version]
     resources:
+@asks@
+"""
+
+ASKS_RESOURCE: Final = """\
       limits:
         {{ required "test.resource: must be an extended resource, as example.com/widget" .Values.test.resource }}: 1
 {{- end }}"""
@@ -309,14 +273,6 @@ spec:
 """
 
 ASKS_CLAIM: Final = """\
-  containers:
-  - name: test
-    image: {{ include "kdp.image" . }}
-    {{- with .Values.image.pullPolicy }}
-    imagePullPolicy: {{ . }}
-    {{- end }}
-    command: [kdp, --version]
-    resources:
       claims:
       - name: device
   resourceClaims:
@@ -375,3 +331,124 @@ IGNORED: Final = """\
 *.orig
 *~
 """
+
+
+def _metadata(value: str) -> str:
+    """Return an object's metadata, with the labels of one of the chart's values."""
+    return f"""\
+metadata:
+  name: {{{{ include "kdp.name" . }}}}
+  namespace: {{{{ .Release.Namespace }}}}
+  labels:
+    app.kubernetes.io/name: {{{{ include "kdp.name" . }}}}
+    {{{{- include "kdp.labels" . | nindent 4 }}}}
+    {{{{- with .Values.{value}.labels }}}}
+    {{{{- toYaml . | nindent 4 }}}}
+    {{{{- end }}}}
+"""
+
+
+def _monitor(value: str, endpoints: str) -> str:
+    """Return the end of a monitor, which finds what has the chart's name."""
+    return f"""\
+{_metadata(value)}spec:
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: {{{{ include "kdp.name" . }}}}
+  {endpoints}:
+  - port: http
+    # The labels pod, namespace, and container are of the pod that holds a device, and not of the plugin's own.
+    honorLabels: true
+    interval: {{{{ .Values.{value}.interval }}}}
+{{{{- end }}}}
+"""
+
+
+SCRAPED: Final = """\
+{{- /* What Prometheus's operator is told of is there, and only once; by the name of the value. */}}
+{{- define "kdp.scraped" -}}
+{{- $name := index . 1 }}
+{{- with index . 0 }}
+{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
+{{- fail "serviceMonitor.enabled: podMonitor.enabled is on, too, so each pod would be scraped twice; choose one" }}
+{{- end }}
+{{- if has (include "kdp.setting" (list . "metrics")) (list "" "off") }}
+{{- fail (printf "%s.enabled: there is nothing to scrape; set config.metrics to on or pods" $name) }}
+{{- end }}
+{{- $http := include "kdp.http" . }}
+{{- if or (not $http) (hasPrefix "127." $http) (hasPrefix "[::1]" $http) (hasPrefix "localhost:" $http) }}
+{{- fail (printf "%s.enabled: only the node itself reaches the port %q; set config.http, as :9400" $name $http) }}
+{{- end }}
+{{- end }}
+{{- end }}
+"""
+
+POD_MONITOR: Final = """\
+{{- if .Values.podMonitor.enabled }}
+{{- include "kdp.scraped" (list . "podMonitor") }}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+""" + _monitor("podMonitor", "podMetricsEndpoints")
+
+SERVICE_MONITOR: Final = """\
+{{- if .Values.serviceMonitor.enabled }}
+{{- include "kdp.scraped" (list . "serviceMonitor") }}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "kdp.name" . }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+    app.kubernetes.io/name: {{ include "kdp.name" . }}
+    {{- include "kdp.labels" . | nindent 4 }}
+spec:
+  clusterIP: None
+  # A pod that is not ready is the one to look at.
+  publishNotReadyAddresses: true
+  selector:
+    app.kubernetes.io/name: {{ include "kdp.name" . }}
+  ports:
+  - name: http
+    port: {{ include "kdp.http" . | regexFind "[0-9]+$" }}
+    targetPort: http
+---
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+""" + _monitor("serviceMonitor", "endpoints")
+
+DASHBOARD: Final = """\
+{{- if .Values.dashboard.enabled }}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ include "kdp.name" . | trunc 53 | trimSuffix "-" }}-dashboard
+  namespace: {{ .Release.Namespace }}
+  labels:
+    app.kubernetes.io/name: {{ include "kdp.name" . }}
+    {{- include "kdp.labels" . | nindent 4 }}
+    {{- with .Values.dashboard.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .Values.dashboard.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+data:
+  kdp.json: |
+    {{- .Files.Get "files/dashboard.json" | trim | nindent 4 }}
+{{- end }}
+"""
+
+PROMETHEUS_RULE: Final = (
+    """\
+{{- if .Values.rules.enabled }}
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+"""
+    + _metadata("rules")
+    + """\
+spec:
+  {{- .Files.Get "files/rules.yaml" | trim | nindent 2 }}
+{{- end }}
+"""
+)

@@ -1,4 +1,8 @@
-"""The values of a Helm chart: their defaults with a comment for each, and the schema that refuses all others."""
+"""The values of a Helm chart: their defaults with a comment for each, and the schema that refuses all others.
+
+The schema of the process's settings is narrower than their own readers where a reader takes several forms: a chart has
+one form for each setting. What it lets pass, the process still checks.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,33 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
+from ..daemon import parsers
 from ..daemon.setting import Mode
+from ..daemon.settings import SETTINGS
 from .kubernetes import tolerations_of
-from .schema import Schema, offered, setting_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ..daemon.setting import Setting
     from .deployment import Deployment
     from .placement import Placement
 
 Document = dict[str, Any]
+Schema = dict[str, Any]
+
+FIXED: Final = ("mode", "driver_name", "pool", "device_status", "events", "on_unhealthy", "startup_taint")
+"""Settings that decide which objects there are; another value takes another chart."""
+
+_PATH: Final[Schema] = {"type": "string", "pattern": "^/"}
+
+_OF_PARSER: Final[dict[Any, Schema]] = {
+    parsers.path: _PATH,
+    parsers.path_or_none: {"type": "string", "pattern": "^(/.*|none)$"},
+    parsers.poll_interval: {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "none"}]},
+    parsers.address: {"type": "string", "pattern": r"^[^ ]*:[1-9][0-9]{0,4}$"},
+    parsers.taint: {"enum": ["NoSchedule", "NoExecute", "None", "off"]},
+}
 
 
 @final
@@ -255,6 +275,34 @@ def values_schema(deployment: Deployment, facts: ChartFacts) -> Schema:
         "title": f"Values of the chart {deployment.name}",
         **_closed(described, "image", "config"),
     }
+
+
+def offered(mode: Mode) -> list[Setting]:
+    """Return the settings that a chart for this mode offers, in the order of ``--help``."""
+    return [
+        setting
+        for setting in SETTINGS.values()
+        if mode in setting.modes and not setting.of_place and setting.name not in FIXED
+    ]
+
+
+def setting_schema(setting: Setting) -> Schema:
+    """Return the schema of a setting's value."""
+    parse: Any = setting.parse
+    if isinstance(parse, parsers.OneOf):
+        made: Schema = {"enum": list(parse.words)}
+        if "off" in parse.words:  # which Helm's YAML reader takes for a bool, unless it is quoted
+            made["enum"] += [True, False] if "on" in parse.words else [False]
+    elif isinstance(parse, parsers.Number):
+        made = {"type": "integer", "minimum": parse.least}
+        if parse.most is not None:
+            made["maximum"] = parse.most
+    else:
+        made = _OF_PARSER.get(parse, {"type": "string", "minLength": 1})
+    if setting.name == "http":
+        return {"description": "Where the probes are answered, as :9400. Default: a port of the chart's.", **made}
+    default = "" if setting.shown_default is None else f" Default: {setting.shown_default}."
+    return {"description": f"{setting.help.rstrip('.')}.{default}", **made}
 
 
 def _held(facts: ChartFacts, name: str) -> Schema:

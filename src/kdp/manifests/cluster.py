@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 
 from ..dra.render import RESOURCE, in_short
-from .rights import NODE_NAMED, READS_LABELS, Document, PolicyRule, account_objects, document
+from .account import READS_LABELS, Document, PolicyRule, account_objects, document, policy
 
 _RESOURCES: Final = "resource.k8s.io"
 
@@ -119,38 +119,24 @@ def _device_class(cluster: Cluster, expression: str, resource: str | None) -> Do
 
 def _policy(name: str, namespace: str, cluster: Cluster) -> Document:
     driver = cluster.driver
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [_RESOURCES],
-                    "apiVersions": ["v1"],  # and, by the default matchPolicy, the same objects in other versions
-                    "operations": ["CREATE", "UPDATE", "DELETE"],
-                    "resources": ["resourceslices"],
-                }
-            ]
-        },
-        "matchConditions": [
-            {
-                "name": "is-this-driver",
-                "expression": f"request.userInfo.username == 'system:serviceaccount:{namespace}:{name}'",
-            }
-        ],
-        "variables": [
-            {"name": "tokenNode", "expression": NODE_NAMED},
-            {"name": "sliceNode", "expression": f"{_SLICE}.spec.?nodeName.orValue('')"},
-            {"name": "sliceDriver", "expression": f"{_SLICE}.spec.driver"},
-            {"name": "slicePool", "expression": f"{_SLICE}.spec.pool.name"},
-        ],
-        "validations": [
-            *_of_whose(cluster),
-            {
-                "expression": f"variables.sliceDriver == '{driver}'",
-                "messageExpression": f"'{driver} may not write a slice of the driver ' + variables.sliceDriver",
-            },
-        ],
+    is_its_own = {
+        "expression": f"variables.sliceDriver == '{driver}'",
+        "messageExpression": f"'{driver} may not write a slice of the driver ' + variables.sliceDriver",
     }
+    return policy(
+        name,
+        namespace,
+        "is-this-driver",
+        group=_RESOURCES,
+        resource="resourceslices",
+        operations=["CREATE", "UPDATE", "DELETE"],
+        variables={
+            "sliceNode": f"{_SLICE}.spec.?nodeName.orValue('')",
+            "sliceDriver": f"{_SLICE}.spec.driver",
+            "slicePool": f"{_SLICE}.spec.pool.name",
+        },
+        validations=[*_of_whose(cluster), is_its_own],
+    )
 
 
 def _of_whose(cluster: Cluster) -> list[Document]:

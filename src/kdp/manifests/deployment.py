@@ -147,30 +147,23 @@ class Deployment:
 
 
 def deployment_of(
+    given: Deployment,
     *,
-    name: str,
-    target: str,
     settings: Settings,
     options: Mapping[str, str],
     parameters: Iterable[str] = (),
-    needs: Needs,
     nodes: Iterable[str] = (),
     directories: Mapping[str, str] | None = None,
     takes_host: bool,
     in_container: bool,
-    probing: Probing = "http",
-    files: Mapping[str, str] | None = None,
-    restarts_with: str | None = None,
-    cluster: Cluster | None = None,
-    account: Account | None = None,
-    config_label: str | None = None,
 ) -> Deployment:
-    """Decide what a plugin's process must be given.
+    """Decide what a plugin's process must be given, besides what is given already.
 
     The settings in force decide which of the kubelet's directories are needed; options are those that were given, by
     flag. With ``takes_host`` the backend reads the node through `kdp.hardware.Host`, so that the node's directories may
     be elsewhere than at their own place. The directories are those that the backend's parameters name, by parameter.
     """
+    name, needs, probing, cluster, account = given.name, given.needs, given.probing, given.cluster, given.account
     options = dict(options)
     root = Path("/")
     if in_container and takes_host:
@@ -199,25 +192,18 @@ def deployment_of(
         fields = {} if cluster.is_controller else {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
         if takes_host and not cluster.is_controller:
             needs = attrs.evolve(needs, host_paths=(*needs.host_paths, "/sys"))
-    if config_label is not None and in_container:
+    if given.config_label is not None and in_container:
         fields[SETTINGS["node_name"].variable] = _FIELDS["node_name"]
-    return Deployment(
-        name=name,
-        target=target,
+    return attrs.evolve(
+        given,
         options=(
             *(f"--set={parameter}" for parameter in parameters),
             *(f"{flag}={text}" for flag, text in options.items()),
         ),
         folders=_with_named((*own, *_read(needs, nodes, root)), directories or {}),
-        files=files or {},
         needs=needs,
         http=http,
-        probing=probing,
-        restarts_with=restarts_with,
         fields=fields,
-        cluster=cluster,
-        account=account,
-        config_label=config_label,
     )
 
 

@@ -34,10 +34,10 @@ from ..daemon.settings import SETTINGS
 from .account import plugin_objects
 from .cluster import cluster_objects
 from .deployment import CONFIG_DIR, Deployment
-from .openshift import openshift_objects
 from .placement import ALL_TAINTS, Toleration, check_label
 
 if TYPE_CHECKING:
+    from .deployment import Probing
     from .placement import Placement
 
 Document = dict[str, Any]
@@ -93,15 +93,10 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
     if deployment.account is not None:
         first += plugin_objects(deployment.name, deployment.account, placement.namespace)
     if placement.openshift:
-        first += openshift_objects(deployment, placement)
-    if has_policy(deployment, placement):
+        first += _openshift(deployment, placement)
+    if placement.network_policy and not deployment.needs.host_network:  # where it would do nothing
         first.append(_closed(deployment, placement))
     return [*first, *([config] if deployment.files else []), main]
-
-
-def has_policy(deployment: Deployment, placement: Placement) -> bool:
-    """Return whether there is a NetworkPolicy; in the node's network it would do nothing."""
-    return placement.network_policy and not deployment.needs.host_network
 
 
 def _closed(deployment: Deployment, placement: Placement) -> Document:
@@ -117,6 +112,51 @@ def _closed(deployment: Deployment, placement: Placement) -> Document:
         "metadata": _metadata(deployment, placement),
         "spec": spec,
     }
+
+
+def _openshift(deployment: Deployment, placement: Placement) -> list[Document]:
+    """Return security context constraints for this pod alone, and an account where the deployment has none.
+
+    OpenShift admits a pod by constraints that its account may use. Those that it comes with allow either no host paths,
+    or everything. The account is named in the constraints, so no role is needed.
+    """
+    name, namespace, labels = deployment.name, placement.namespace, _labels(deployment)
+    account: Document = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "automountServiceAccountToken": False,
+    }
+    needs = deployment.needs
+    is_privileged = bool(needs.opened_nodes)
+    selinux: Document = {"type": "RunAsAny"}
+    if placement.selinux_type is not None and not is_privileged:
+        selinux = {"type": "MustRunAs", "seLinuxOptions": {"type": placement.selinux_type}}
+    constraints: Document = {
+        "apiVersion": "security.openshift.io/v1",
+        "kind": "SecurityContextConstraints",
+        "metadata": {"name": name, "labels": labels},
+        "allowHostDirVolumePlugin": bool(deployment.folders),
+        "allowHostIPC": False,
+        "allowHostNetwork": needs.host_network,
+        "allowHostPID": needs.host_pid,
+        "allowHostPorts": needs.host_network,
+        "allowPrivilegeEscalation": is_privileged,
+        "allowPrivilegedContainer": is_privileged,
+        "allowedCapabilities": list(needs.capabilities),
+        "defaultAddCapabilities": [],
+        "requiredDropCapabilities": [] if is_privileged else ["ALL"],
+        "readOnlyRootFilesystem": True,
+        "runAsUser": {"type": "MustRunAsNonRoot" if deployment.is_controller else "RunAsAny"},
+        "seLinuxContext": selinux,
+        "fsGroup": {"type": "RunAsAny"},
+        "supplementalGroups": {"type": "RunAsAny"},
+        "seccompProfiles": ["*"] if is_privileged else ["runtime/default"],
+        "volumes": sorted({"configMap", "emptyDir", "projected", *(["hostPath"] if deployment.folders else [])}),
+        "users": [f"system:serviceaccount:{namespace}:{name}"],
+        "groups": [],
+    }
+    return [*([] if deployment.has_account else [account]), constraints]
 
 
 def base(deployment: Deployment, placement: Placement) -> dict[str, list[Document]]:
@@ -249,13 +289,26 @@ def security_level(deployment: Deployment) -> tuple[str, str]:
 
 
 def _probes(deployment: Deployment) -> Document:
-    """Return the ports, and what the kubelet asks. Alive and six times not so is dead: after a minute."""
+    """Return the ports, and what the kubelet asks."""
     http = deployment.http
-    ports: Document = {} if http is None else {"ports": [{"name": _PORT_NAME, "containerPort": http.port}]}
-    if deployment.probing == "exec":
+    if http is None:
+        return probes_of("exec") if deployment.probing == "exec" else {}
+    # Where it listens at all addresses, the kubelet asks at the pod's, as it does without a host.
+    host = None if http.host in ("", "0.0.0.0", "::") else http.host  # noqa: S104
+    return {"ports": [{"name": _PORT_NAME, "containerPort": http.port}], **probes_of(deployment.probing, host)}
+
+
+def probes_of(probing: Probing, host: str | None = None) -> dict[str, Document]:
+    """Return what the kubelet asks, and when. Alive and six times not so is dead: after a minute.
+
+    Args:
+        probing: How it asks.
+        host: At which address; None: at the pod's.
+    """
+    if probing == "exec":
         # A process costs more than a connection, so it is asked less often.
         live: Document = {"exec": {"command": ["kdp", "probe", "live"]}, "timeoutSeconds": 5}
-        return ports | {
+        return {
             "startupProbe": {**live, "periodSeconds": 5, "failureThreshold": 24},
             "livenessProbe": {**live, "periodSeconds": 20, "failureThreshold": 3},
             "readinessProbe": {
@@ -264,14 +317,10 @@ def _probes(deployment: Deployment) -> Document:
                 "timeoutSeconds": 5,
             },
         }
-    if http is None:
-        return {}
-    # Where it listens at all addresses, the kubelet asks at the pod's, as it does without a host.
-    host = None if http.host in ("", "0.0.0.0", "::") else http.host  # noqa: S104
     port = _without_nothing(port=_PORT_NAME, host=host)
     timing = {"periodSeconds": 10, "timeoutSeconds": 5}
     alive: Document = {"httpGet": {"path": "/livez", **port}, **timing}
-    return ports | {
+    return {
         "startupProbe": {**alive, "periodSeconds": 2, "failureThreshold": 60},
         "livenessProbe": {**alive, "failureThreshold": 6},
         "readinessProbe": {"httpGet": {"path": "/readyz", **port}, **timing, "periodSeconds": 5},

@@ -18,30 +18,28 @@ import anyio
 import attrs
 
 from ..cluster.api import ApiError, OddAnswerError
-from ..cluster.event_aggregation import Notice
-from ..cluster.event_objects import COMPONENT, EventTarget
+from ..cluster.event_aggregation import COMPONENT, EventTarget, Notice
 from ..cluster.events import EventWriter
+from ..cluster.nodes import part, taint_removal
 from ..concurrency import threads
 from ..concurrency.backoff import Backoff
+from ..concurrency.counts import Tally
 from ..errors import ConfigurationError, sentence
-from .cluster_counts import ClusterCounts
 from .eviction import EvictionPolicy
-from .eviction_record import EvictionRecord
-from .evictor import Evictor
-from .holdings import HolderNews, Holding
-from .news import PluginNews
-from .startup_taint import missing, removal
+from .evictor import EvictionRecord, Evictor
+from .news import HolderNews, Holding, PluginNews
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from ..cluster.node_api import NodeApi
+    from ..cluster.api import NodeApi, Object
     from ..deviceplugin.manager import PluginManager
+    from ..deviceplugin.status import ResourceStatus
     from ..kubelet.podresources import Holder
     from ..supervision.health import HealthChange
     from .eviction import Say
-    from .holdings import Device
+    from .news import Device
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +57,22 @@ MOST_HOLDINGS: Final = 64
 """Pods that wait for their Events."""
 
 _CLIENT: Final = "kdp.cluster.client"
+
+
+@final
+class ClusterCounts:
+    """What a device plugin's process counts in the cluster. The counts outlive a reload of the configuration.
+
+    A process that writes no Events counts none, so it has no series of them; the same holds for evictions.
+
+    Attributes:
+        events: By result, one of `kdp.cluster.events.RESULTS`.
+        evictions: By result, one of `kdp.operations.evictor.RESULTS`.
+    """
+
+    def __init__(self) -> None:
+        self.events = Tally()
+        self.evictions = Tally()
 
 
 @final
@@ -124,7 +138,8 @@ class ClusterReporter:
         with anyio.move_on_after(CALM):
             while not manager.is_ready:  # noqa: ASYNC110 - it is a status, which nobody tells
                 await anyio.sleep(0.1)
-        await _load_client()
+        with suppress(Exception):  # said where it is used; in a thread, so that the event loop goes on meanwhile
+            await threads.run(partial(importlib.import_module, _CLIENT), name="kdp-load")
         is_logged = False
         while True:
             try:
@@ -212,7 +227,11 @@ class ClusterReporter:
     # -- the start-up taint --------------------------------------------------------------------------------------------
 
     async def _remove_taint(self, api: NodeApi, manager: PluginManager, key: str) -> None:
-        """Remove the taint once all resources are registered and the Node offers their devices; then end."""
+        """Remove the taint once all resources are registered and the Node offers their devices; then end.
+
+        A node of an autoscaler begins with the taint, so that no pod comes before the plugin. A pod that came as soon
+        as the resources are registered would find none yet: the kubelet writes them into the Node some seconds later.
+        """
         node_name, is_logged = self._options.node, False
         backoff = Backoff(first=LOOK_PAUSE, most=TAINT_PAUSE)
         while True:
@@ -221,7 +240,7 @@ class ClusterReporter:
                 status = manager.status()
                 if status.is_ready:
                     node = await api.node(node_name)
-                    patch = removal(node, key)
+                    patch = taint_removal(node, key)
                     if not patch:
                         logger.info("node %s has no taint %s; there is nothing to remove", node_name, key)
                         return
@@ -244,6 +263,16 @@ def _remedy(error: ApiError) -> str:
     return "; apply what kdp manifests writes with --startup-taint, or remove the taint by kubectl taint"
 
 
+def missing(node: Object, resources: Mapping[str, ResourceStatus]) -> tuple[str, ...]:
+    """Return the resources whose healthy devices the Node does not offer yet."""
+    allocatable = part(node, "status", "allocatable")
+    return tuple(
+        name
+        for name, resource in resources.items()
+        if resource.healthy and str(allocatable.get(name, "0")).strip() in ("", "0")
+    )
+
+
 def _of_pod(holding: Holding, uid: str) -> Notice:
     holder, device, resource = holding.holder, holding.device_id, holding.resource
     has_failed = holding.failure is not None
@@ -258,9 +287,3 @@ def _of_pod(holding: Holding, uid: str) -> Notice:
         name=device,
         is_warning=has_failed,
     )
-
-
-async def _load_client() -> None:
-    """Load the client's library in a thread, so that the event loop goes on meanwhile."""
-    with suppress(Exception):  # said where it is used
-        await threads.run(partial(importlib.import_module, _CLIENT), name="kdp-load")

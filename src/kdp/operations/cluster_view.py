@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
-from ..cluster.nodes import items, part
+from ..cluster.nodes import is_ready, items, mounts, part
 from ..errors import InvalidValueError
 from ..model.quantities import Quantity
 
@@ -24,7 +24,6 @@ _DIRECTORIES: Final = ("/device-plugins", "/plugins_registry")
 """How directories end that only plugins of a kubelet mount."""
 
 _VERSION: Final = "app.kubernetes.io/version"
-_READY: Final = "Ready"
 ANYWHERE: Final = "*"
 """Stands for the node of a pool that is no node's own."""
 
@@ -85,7 +84,7 @@ class ResourceRow:
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class PoolRow:
     """The devices that one DRA driver publishes in one pool of one node.
 
@@ -101,9 +100,9 @@ class PoolRow:
     node: str
     driver: str
     pool: str
-    slices: int
-    devices: int
-    tainted: int
+    slices: int = 0
+    devices: int = 0
+    tainted: int = 0
 
 
 @attrs.define
@@ -111,13 +110,6 @@ class _Node:
     is_ready: bool
     capacity: Mapping[str, int]
     allocatable: Mapping[str, int]
-
-
-@attrs.define
-class _Pool:
-    slices: int = 0
-    devices: int = 0
-    tainted: int = 0
 
 
 @final
@@ -134,7 +126,7 @@ class ClusterView:
         )
         self._nodes: dict[str, _Node] = {}
         self._requested: dict[tuple[str, str], int] = {}
-        self._pools: dict[tuple[str, str, str], _Pool] = {}
+        self._pools: dict[tuple[str, str, str], PoolRow] = {}
         self._plugins: dict[str, list[PluginPod]] = {}
 
     # -- what is told --------------------------------------------------------------------------------------------------
@@ -143,7 +135,7 @@ class ClusterView:
         """Take a node."""
         status = part(node, "status")
         self._nodes[node["metadata"]["name"]] = _Node(
-            is_ready=_is_ready(status),
+            is_ready=is_ready(node),
             capacity=self._amounts(status, "capacity"),
             allocatable=self._amounts(status, "allocatable"),
         )
@@ -164,7 +156,7 @@ class ClusterView:
         if not self._wanted(spec["driver"]):
             return
         key = spec.get("nodeName") or ANYWHERE, spec["driver"], spec["pool"]["name"]
-        pool = self._pools.setdefault(key, _Pool())
+        pool = self._pools.setdefault(key, PoolRow(node=key[0], driver=key[1], pool=key[2]))
         devices = items(spec, "devices")
         pool.slices += 1
         pool.devices += len(devices)
@@ -193,10 +185,9 @@ class ClusterView:
                     is_node_ready=node.is_ready,
                 )
 
-    def pools(self) -> Iterator[PoolRow]:
-        """Yield the pools of DRA drivers, by node and driver."""
-        for (node, driver, pool), held in sorted(self._pools.items()):
-            yield PoolRow(node=node, driver=driver, pool=pool, **attrs.asdict(held))
+    def pools(self) -> Sequence[PoolRow]:
+        """Return the pools of DRA drivers, by node and driver."""
+        return [self._pools[key] for key in sorted(self._pools)]
 
     def plugins(self, node: str) -> Sequence[PluginPod]:
         """Return the plugins' pods of a node."""
@@ -273,15 +264,10 @@ def _whole(amount: object) -> int:
         return 0
 
 
-def _is_ready(status: Mapping[str, Any]) -> bool:
-    return any(each.get("type") == _READY and each.get("status") == "True" for each in items(status, "conditions"))
-
-
 def plugin_pod(pod: Object) -> PluginPod | None:
     """Return what is known of a plugin's pod; None: the pod is none."""
     spec, metadata = part(pod, "spec"), part(pod, "metadata")
-    paths: list[str] = [part(each, "hostPath").get("path") or "" for each in items(spec, "volumes")]
-    if not any(path.rstrip("/").endswith(_DIRECTORIES) for path in paths):
+    if not mounts(pod, _DIRECTORIES):
         return None
     image: str = next((each.get("image") or "" for each in items(spec, "containers")), "")
     owner: str = next((each.get("name") or "" for each in items(metadata, "ownerReferences")), "")
@@ -291,7 +277,7 @@ def plugin_pod(pod: Object) -> PluginPod | None:
         owner=owner,
         image=image,
         version=part(metadata, "labels").get(_VERSION) or _tag(image),
-        is_ready=_is_ready(part(pod, "status")),
+        is_ready=is_ready(pod),
     )
 
 

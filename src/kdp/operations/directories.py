@@ -17,7 +17,7 @@ from ..concurrency import threads
 from ..storage.room import why_no_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 LOOK_PAUSE: Final = 10.0
@@ -40,27 +40,14 @@ class Directories:
 
     Args:
         places: The directories, by the names that they have in metrics.
-        pause: Seconds between two looks.
-        patience: Seconds within which a disk must answer.
-        look: Says why a directory takes no file, from its name and path; None: it does. It may block.
 
     Attributes:
         writable: Whether each took files at the last look; those that were not looked at are missing.
     """
 
-    def __init__(
-        self,
-        places: Mapping[str, Path],
-        *,
-        pause: float = LOOK_PAUSE,
-        patience: float = PATIENCE,
-        look: Callable[[str, Path], str | None] = why_no_file_in,
-    ) -> None:
+    def __init__(self, places: Mapping[str, Path]) -> None:
         self.writable: dict[str, bool] = {}
         self._places = dict(places)
-        self._pause = pause
-        self._patience = patience
-        self._look = look
 
     async def follow(self) -> None:
         """Look until cancelled."""
@@ -70,12 +57,12 @@ class Directories:
 
     async def _follow(self, name: str, place: Path) -> None:
         while True:
-            looking = threads.begin(functools.partial(self._look, name, place), name="kdp-disk")
-            answered, _ = await asyncio.wait({looking}, timeout=self._patience)
+            looking = threads.begin(functools.partial(why_no_file_in, name, place), name="kdp-disk")
+            answered, _ = await asyncio.wait({looking}, timeout=PATIENCE)
             if not answered:
                 self.writable[name] = False
                 await asyncio.wait({looking})
             why, failure = looking.result()
             if failure is None:  # else no thread could be started, and the next look tries again
                 self.writable[name] = why is None
-            await anyio.sleep(self._pause)
+            await anyio.sleep(LOOK_PAUSE)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, final
 from ..dra.driver import DraDriver
 from . import series
 from .devices import Held
-from .measurements import read_measurements
-from .reading import expect_operations, read_causes, read_operations, read_part, read_transitions
+from .reading import expect_operations, read_causes, read_measurements, read_operations, read_part, read_transitions
 
 if TYPE_CHECKING:
     from ..dra.controller import PoolController

@@ -1,9 +1,13 @@
-"""`Evictor`: does what an `EvictionPlanner` decides: asks the API server, the kubelet, and the Eviction API."""
+"""`Evictor`: does what an `EvictionPlanner` decides: asks the API server, the kubelet, and the Eviction API.
+
+`EvictionRecord` keeps when it has evicted pods.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 import time
 from typing import TYPE_CHECKING, Final, NoReturn, final
@@ -11,20 +15,22 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 import anyio
 
 from ..cluster.api import ApiError, OddAnswerError
+from ..cluster.nodes import is_ready, part
 from ..concurrency import threads
+from ..concurrency.counts import Tally
 from ..errors import printable, sentence
+from ..storage import files, reading
+from ..storage.documents import parse_json
 from . import eviction
-from .eviction import Description, EvictionFacts, EvictionPlanner, Outcome, PodName, Say
+from .eviction import HOUR, Description, EvictionFacts, EvictionPlanner, Outcome, PodName, Say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-    from ..cluster.api import Object
-    from ..cluster.node_api import NodeApi
-    from ..concurrency.counts import Tally
+    from ..cluster.api import NodeApi, Object
     from ..deviceplugin.manager import PluginManager
     from .eviction import Device, EvictionPolicy
-    from .eviction_record import EvictionRecord
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +41,55 @@ BUSY_PAUSE: Final = 0.25
 RESULTS: Final = ("accepted", "dry_run", "gone", "blocked", "failed", "unknown")
 """How a request ended: as `Outcome` says; ``dry_run``: it would have been accepted."""
 
+VERSION: Final = 1
+MOST: Final = 1000
+"""Times that are read: the largest limit per hour."""
+
+_MOST_BYTES: Final = 64 * 1024
 _MOST_SHOWN: Final = 400
 _MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+@final
+class EvictionRecord:
+    """The times of one process's evictions, in Unix seconds, so that a restart does not begin a new hour.
+
+    All methods block for the disk.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._has_complained = False
+
+    def read(self) -> list[float]:
+        """Return the times of the last hour. One that seems to be in the future counts as now: the clock was set."""
+        now = time.time()
+        try:
+            document = parse_json(reading.read(self._path, limit=_MOST_BYTES, follow=False))
+            if document["version"] != VERSION:
+                raise ValueError("it is of another version")
+            times = [min(now, float(each)) for each in document["evicted"]][-MOST:]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            logger.warning("the record of evictions %s is ignored: %s", self._path, error)
+            return []
+        return [at for at in times if now - at < HOUR]
+
+    def write(self, times: Sequence[float]) -> None:
+        """Keep these times; a disk that cannot be written is said, and changes nothing else."""
+        data = json.dumps({"version": VERSION, "evicted": [round(at, 3) for at in times[-MOST:]]}).encode()
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.replace(self._path, data)
+        except OSError as error:
+            if not self._has_complained:
+                text = "a restart begins a new hour for --evict-limit: %s cannot be written (%s)"
+                logger.warning(text, self._path, error.strerror)
+            self._has_complained = True
 
 
 @final
@@ -64,9 +117,9 @@ class Evictor:
         self._record = record
         self._planner = EvictionPlanner(policy)
         self._tell = tell
-        self._counts = counts
+        self._counts = Tally() if counts is None else counts
         for result in RESULTS:  # so that the first one is seen as a change
-            self._count(result, 0)
+            self._counts.add(result, by=0)
 
     def recovered(self, device: Device) -> None:
         """A device is healthy again."""
@@ -116,16 +169,12 @@ class Evictor:
         except ApiError as error:
             outcome, text, wait = outcome_of(error), sentence(error), error.retry_after or 0.0
         self._planner.answered(pod, outcome, text, retry_after=wait, now=time.monotonic())
-        self._count("dry_run" if self._is_dry and outcome == "accepted" else outcome)
+        self._counts.add("dry_run" if self._is_dry and outcome == "accepted" else outcome)
         if outcome in ("gone", "blocked", "failed"):
             await self._keep()
         if outcome == "accepted":
             reason, done = ("WouldEvict", "would be evicted (dry run)") if self._is_dry else ("Evicted", "evicted")
             self._say(Say(pod, uid, reason, f"{done}, because {why}"))
-
-    def _count(self, result: str, number: int = 1) -> None:
-        if self._counts is not None:
-            self._counts.add(result, by=number)
 
     async def _remember(self) -> None:
         if self._record is not None:
@@ -176,23 +225,16 @@ def facts_of(manager: PluginManager) -> EvictionFacts:
 
 def described(pod: Object, node: Object, name: str) -> Description:
     """Return what the API server says of a pod and its node."""
-    conditions: list[Object] = _part(node, "status").get("conditions", [])
-    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    metadata, obstacle = _part(pod, "metadata"), None
-    if _MIRROR in _part(metadata, "annotations"):
+    metadata, obstacle = part(pod, "metadata"), None
+    if _MIRROR in part(metadata, "annotations"):
         obstacle = "it is a static pod, which only its file on the node ends"
-    elif _part(pod, "spec").get("nodeName") != name:
+    elif part(pod, "spec").get("nodeName") != name:
         obstacle = "a pod of that name is on another node"
     elif metadata.get("deletionTimestamp") is not None:
         obstacle = "it ends already"
-    elif _part(pod, "status").get("phase") in ("Succeeded", "Failed"):
+    elif part(pod, "status").get("phase") in ("Succeeded", "Failed"):
         obstacle = "it has ended already"
-    return Description(uid=metadata["uid"], is_node_ready=is_ready, obstacle=obstacle)
-
-
-def _part(item: Object, name: str) -> Object:
-    found: Object = item.get(name, {})
-    return found
+    return Description(uid=metadata["uid"], is_node_ready=is_ready(node), obstacle=obstacle)
 
 
 def outcome_of(error: ApiError) -> Outcome:

@@ -150,7 +150,7 @@ def _refuse_served(node: Object, name: str, served_by: str | None, why: str, *, 
 
 def _writer(node: Object, name: str) -> str | None:
     """Return who wrote the capacity; None: nobody knows."""
-    found = [each.manager for each in owners(node, "status", "capacity", name)]
+    found = owners(node, "status", "capacity", name)
     if KUBELET in found:
         return KUBELET
     return found[-1] if found else None

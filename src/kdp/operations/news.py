@@ -1,7 +1,10 @@
-"""`PluginNews`: what of a device plugin's life becomes a Kubernetes Event of its Node. Sans-IO.
+"""`PluginNews`: what of a device plugin's life becomes a Kubernetes Event of its Node; `HolderNews`: of pods. Sans-IO.
 
 Changes of devices' health go in as they come, and where the resources stand when it is looked at; `Notice`s come out.
 How many of them are written is decided elsewhere (`kdp.cluster.event_aggregation`).
+
+Each pod that holds a failed device is told once. What the kubelet says of a pod counts if it was asked after the device
+had failed: before, another pod may have had it.
 """
 
 from __future__ import annotations
@@ -12,17 +15,21 @@ import attrs
 
 from ..cluster.event_aggregation import Notice
 from ..deviceplugin.status import ABSENT
+from ..kubelet.podresources import Holder
 from ..supervision.health import HealthState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..cluster.event_objects import EventTarget
+    from ..cluster.event_aggregation import EventTarget
     from ..deviceplugin.status import ResourceStatus
     from ..supervision.health import HealthChange
 
 LOST_AFTER: Final = 15.0
 """Seconds without registration after which a resource is lost: a kubelet that restarts is back sooner."""
+
+Device = tuple[str, str]
+"""Resource and id."""
 
 
 @attrs.define
@@ -164,3 +171,69 @@ class PluginNews:
             name=device_id,
             is_warning=is_warning,
         )
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Holding:
+    """A pod's device that has failed, or works again.
+
+    Attributes:
+        resource: The device's resource.
+        device_id: Its id.
+        holder: The container that has it.
+        failure: What is wrong; None: it works again.
+    """
+
+    resource: str
+    device_id: str
+    holder: Holder
+    failure: str | None
+
+
+@final
+class HolderNews:
+    """What is new of failed devices and their holders, for one process."""
+
+    def __init__(self) -> None:
+        self._since: dict[Device, float] = {}
+        self._told: dict[Device, Holding] = {}
+
+    @property
+    def has_told(self) -> bool:
+        """Whether a pod was told of a device that has not been said to work again."""
+        return bool(self._told)
+
+    def wants_holders(self, asked_at: float | None) -> bool:
+        """Return whether a device has failed since the kubelet was asked who holds what."""
+        return any(asked_at is None or asked_at < since for since in self._since.values())
+
+    def looked(
+        self, failed: Mapping[Device, str], holders: Mapping[Device, Holder], asked_at: float | None, now: float
+    ) -> list[Holding]:
+        """Return what is new.
+
+        Args:
+            failed: The devices that have failed, and why.
+            holders: Who holds devices.
+            asked_at: When the kubelet was asked that; None: it was not.
+            now: The time in seconds on the same clock.
+        """
+        self._since = {device: self._since.get(device, now) for device in failed}
+        found: list[Holding] = []
+        for device, since in self._since.items():
+            if asked_at is None or asked_at < since:
+                continue
+            holder, told = holders.get(device), self._told.get(device)
+            if holder is None:
+                self._told.pop(device, None)
+            elif told is None or told.holder != holder:
+                resource, device_id = device
+                holding = Holding(resource=resource, device_id=device_id, holder=holder, failure=failed[device])
+                self._told[device] = holding
+                found.append(holding)
+        for device in [device for device in self._told if device not in failed]:
+            holding = self._told.pop(device)
+            if holders.get(device) == holding.holder:
+                found.append(attrs.evolve(holding, failure=None))
+        return found

@@ -80,13 +80,13 @@ def change_of(node: Object, labels: Mapping[str, str], manager: str) -> LabelCha
     conflicts = [
         Conflict(name, value, tuple(sorted(others)))
         for name, value in changed.items()
-        if (others := {each.manager for each in owners(node, "metadata", "labels", name)} - {manager})
+        if (others := {*owners(node, "metadata", "labels", name)} - {manager})
     ]
     # One that another manager owns, too, stays.
     removed = [
         name
         for name in sorted(before - {*labels})
-        if name in held and not ({each.manager for each in owners(node, "metadata", "labels", name)} - {manager})
+        if name in held and not ({*owners(node, "metadata", "labels", name)} - {manager})
     ]
     return LabelChange(
         labels=dict(labels),

@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 import attrs
 
 from ..cluster.api import ApiError
-from ..cluster.nodes import items, nodes, part, running_pods, slices_of
+from ..cluster.nodes import mounts, nodes, part, running_pods, slices_of, taint_removal
 from ..errors import ConfigurationError, sentence
 from .extended_resources import MANAGER, is_of_kubelet, withdrawing
 from .node_labels import application_of, change_of, managers_of
-from .startup_taint import removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ..cluster.api import Object
-    from ..cluster.nodes import NodesApi
+    from ..cluster.client import KubeApi
 
 _GONE: Final = 404
 _CHANGED: Final = (409, 422)
@@ -107,7 +106,7 @@ def of_node(
                     change=application_of(node, {}),
                     manager=manager,
                 )
-    if wanted.taint is not None and (patch := removal(node, wanted.taint)):
+    if wanted.taint is not None and (patch := taint_removal(node, wanted.taint)):
         taint = ({"op": "test", "path": "/metadata/uid", "value": node["metadata"]["uid"]}, *patch)
         yield NodeLeftover(node=where, name=wanted.taint, what="start-up taint", step="patch", change=taint)
     for resource in wanted.resources:
@@ -134,7 +133,7 @@ def _of_resource(node: Object, name: str, served_by: str | None, *, force: bool)
 def of_slice(item: Object, pods: Iterable[Object]) -> NodeLeftover:
     """Return a slice as a leftover, with an obstacle if a pod of the driver is on its node."""
     driver: str = item["spec"]["driver"]
-    owner = next((each for each in pods if _mounts(each, f"/plugins/{driver}")), None)
+    owner = next((each for each in pods if mounts(each, f"/plugins/{driver}")), None)
     why = None
     if owner is not None:
         name = f"{owner['metadata'].get('namespace', '')}/{owner['metadata']['name']}"
@@ -149,16 +148,11 @@ def of_slice(item: Object, pods: Iterable[Object]) -> NodeLeftover:
     )
 
 
-def _mounts(pod: Object, end: str) -> bool:
-    paths: list[str] = [part(each, "hostPath").get("path") or "" for each in items(pod, "spec", "volumes")]
-    return any(path.rstrip("/").endswith(end) for path in paths)
-
-
 # -- asking the API server ---------------------------------------------------------------------------------------------
 
 
 async def find(
-    api: NodesApi,
+    api: KubeApi,
     wanted: Wanted,
     *,
     node: str | None = None,
@@ -206,7 +200,7 @@ async def find(
     return found
 
 
-async def _slices(api: NodesApi, driver: str, names: set[str]) -> list[NodeLeftover]:
+async def _slices(api: KubeApi, driver: str, names: set[str]) -> list[NodeLeftover]:
     try:
         async with aclosing(slices_of(api, driver)) as several:
             found = [each async for each in several if each["spec"].get("nodeName") in names]
@@ -221,7 +215,7 @@ async def _slices(api: NodesApi, driver: str, names: set[str]) -> list[NodeLefto
     return [of_slice(each, pods[each["spec"]["nodeName"]]) for each in found]
 
 
-async def remove(api: NodesApi, leftovers: Sequence[NodeLeftover]) -> list[tuple[NodeLeftover, str]]:
+async def remove(api: KubeApi, leftovers: Sequence[NodeLeftover]) -> list[tuple[NodeLeftover, str]]:
     """Remove what was found, and return what could not be, with the reason."""
     failed: list[tuple[NodeLeftover, str]] = []
     answers: dict[tuple[str, str], str | None] = {}
@@ -238,7 +232,7 @@ async def remove(api: NodesApi, leftovers: Sequence[NodeLeftover]) -> list[tuple
     return failed
 
 
-async def _removed(api: NodesApi, each: NodeLeftover) -> str | None:
+async def _removed(api: KubeApi, each: NodeLeftover) -> str | None:
     """Remove it, and return why not; None: it is gone."""
     try:
         match each.step:

@@ -10,14 +10,13 @@ from ..deviceplugin.session import State
 from ..deviceplugin.status import ABSENT
 from . import series
 from .devices import Held
-from .measurements import read_measurements
-from .reading import expect_operations, read_causes, read_operations, read_part, read_transitions
+from .reading import expect_operations, read_causes, read_measurements, read_operations, read_part, read_transitions
 
 if TYPE_CHECKING:
     from ..deviceplugin.counts import PluginCounts
     from ..deviceplugin.manager import PluginManager
     from ..deviceplugin.status import ResourceStatus
-    from .cluster_counts import ClusterCounts
+    from .cluster_reporter import ClusterCounts
     from .reading import Scrape, Vocabulary
 
 CAUSES: Final = ("backend", "list_too_large", "kubelet", "registration", "obstacle", "no_devices")

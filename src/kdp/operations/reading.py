@@ -7,6 +7,7 @@ thread (`kdp.operations.metrics`).
 from __future__ import annotations
 
 import hashlib
+import logging
 import operator
 import time
 from typing import TYPE_CHECKING, Final, final
@@ -14,18 +15,24 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 
 from ..concurrency.counts import NO_DURATIONS, Distribution, Names
+from ..errors import printable
 from ..kubelet.calls import RESULTS
+from ..model.measurements import LONGEST_HELP
 from ..supervision.health import is_withheld
 from ..supervision.hooks import FAILURES
 from . import series
+from .devices import MeasuredDevices
+from .series import Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ..kubelet.calls import CallCounts
+    from ..model.measurements import Measurement
     from ..supervision.service import Service, ServicePart
-    from .devices import Held, MeasuredDevices
-    from .series import Series
+    from .devices import Held
+
+logger = logging.getLogger(__name__)
 
 MOST_RESOURCES: Final = 64
 MOST_KINDS: Final = 32
@@ -37,6 +44,8 @@ MOST_FAULTS: Final = 256
 HASH_DIGITS: Final = 12
 
 _JOINED: Final[Mapping[str, Callable[[float, float], float]]] = {"sum": operator.add, "max": max, "min": min}
+
+_OWN: Final = frozenset(each.name.removesuffix("_total") for each in series.SERIES)
 
 Labels = tuple[str, ...]
 
@@ -190,3 +199,35 @@ def read_operations(reading: Scrape, names: Vocabulary, counts: CallCounts) -> N
         reading.add(series.OPERATIONS, count, operation, names.resources.of(resource), result)
     for (operation, resource), took in counts.seconds.counts.items():
         reading.add_durations(series.OPERATION_SECONDS, took, operation, names.resources.of(resource))
+
+
+def read_measurements(reading: Scrape, names: Vocabulary, service: Service, resource: str | None = None) -> None:
+    """Add what was measured last.
+
+    Args:
+        reading: Takes it.
+        names: The labels, and the series that are known.
+        service: Who knows it.
+        resource: What stands for the resource of each; None: its own name.
+    """
+    for supervisor in service.supervisors:
+        measuring = supervisor.measuring
+        if measuring is None:
+            continue
+        found = measuring.values
+        resources = {name: names.resources.of(resource or name) for name in {each.resource for each in found.values()}}
+        of = {each.name: _series(each, names, has_pods=reading.names_pods) for each in measuring.declared}
+        reading.measured.append(MeasuredDevices(of, found, resources))
+
+
+def _series(measurement: Measurement, names: Vocabulary, *, has_pods: bool) -> Series | None:
+    """Return the series of a measurement, which is the same in all scrapes; None: kdp has one of that name."""
+    name = measurement.series
+    if name not in names.measurements:
+        is_taken = name.removesuffix("_total") in _OWN
+        if is_taken:
+            logger.warning("measurement %r: kdp itself has a series %s; name it otherwise", measurement.name, name)
+        labels = ("resource_name", "device", *(("namespace", "pod", "container") if has_pods else ()))
+        text = printable(measurement.help, LONGEST_HELP)
+        names.measurements[name] = None if is_taken else Series(name, measurement.kind, text, labels, "max")
+    return names.measurements[name]

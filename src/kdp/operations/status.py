@@ -20,12 +20,14 @@ from ..startup import shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..concurrency.history import Event
+    from ..allocation import Topology  # noqa: TC004 - attrs reads no annotation
+    from ..concurrency.history import Event, History  # noqa: TC004 - attrs reads no annotation
     from ..deviceplugin.tracking.tracker import ResourceView
     from ..model.devices import Device
+    from ..model.measurements import Measurement  # noqa: TC004 - attrs reads no annotation
     from ..supervision.health import DeviceHealth
-    from ..supervision.service import BaseStatus, ServicePart
-    from .facts import BackendFacts, Facts
+    from ..supervision.measuring import Measured  # noqa: TC004 - attrs reads no annotation
+    from ..supervision.service import BaseStatus, Service, ServicePart
 
     _Measured = Callable[[str], Mapping[str, float] | None]
 
@@ -41,6 +43,20 @@ MOST_LINKS: Final = 4096
 NOTES: Final = ("reason", "as_of", "configuration", "absent", "labels", "state_dir")
 """Why nothing is served or nothing counts as ready; of when the document is, if not of now; the configuration that was
 refused; backends without hardware; the node's labels, if they are on; why nothing is kept in the state directory."""
+
+RESOURCES: Final = {
+    "waiting": "Waiting",
+    "serving": "Starting to serve",
+    "registering": "Registering with the kubelet",
+    "awaiting stream": "Registered, the kubelet has not asked for the devices yet",
+    "connected": "Registered, the kubelet follows the devices",
+    "lost": "The kubelet no longer follows the devices",
+    "stopped": "Stopped",
+    "no hardware": "This node has no such hardware",
+    "registered": "Registered, the devices are not published yet",
+    "published": "Published",
+}
+"""By the state of a resource or driver."""
 
 
 @final
@@ -65,6 +81,57 @@ class ProcessFacts:
     started: float = attrs.field(factory=time.time)
 
 
+@final
+@attrs.frozen(kw_only=True)
+class BackendFacts:
+    """What is known of one backend besides its devices' health; nobody changes it.
+
+    Attributes:
+        declared: What it measures; None: nothing, or nobody wants to know.
+        measured: What was measured last, by device id.
+        is_shared: Whether its devices are replicas, of which the devices themselves are measured.
+        topology: How its units are linked; None: nobody has asked.
+    """
+
+    declared: tuple[Measurement, ...] | None = None
+    measured: Mapping[str, Measured] = attrs.field(factory=dict[str, "Measured"])
+    is_shared: bool = False
+    topology: Topology | None = None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Facts:
+    """What the document has besides a service's status; nobody changes it.
+
+    Attributes:
+        backends: Of each backend, in the order of the status.
+        events: What has happened; None: nobody wanted to know.
+    """
+
+    backends: tuple[BackendFacts, ...] = ()
+    events: tuple[Event, ...] | None = None
+
+
+def facts_of(service: Service | None, history: History | None) -> Facts:
+    """Return what the document has besides the status. Called in the event loop that owns it; it copies little."""
+    from ..model.backend import WrappedBackend  # late: a command that asks a plugin does not need it
+
+    supervisors = () if service is None else service.supervisors
+    return Facts(
+        backends=tuple(
+            BackendFacts(
+                declared=None if each.measuring is None else each.measuring.declared,
+                measured={} if each.measuring is None else each.measuring.values,
+                is_shared=isinstance(each.backend, WrappedBackend),
+                topology=None if each.preferences is None else each.preferences.topology,
+            )
+            for each in supervisors
+        ),
+        events=None if history is None else history.events,
+    )
+
+
 def document(
     facts: ProcessFacts,
     status: BaseStatus | None,
@@ -82,13 +149,12 @@ def document(
         notes: The probe's details. Those of `NOTES` are in the document, too.
         more: What was seen besides the status; None: nothing was.
     """
-    backends = () if more is None else more.backends
-    events = None if more is None else more.events
+    more = more or Facts()
     judged = () if status is None else status.backends
     began = time.time() - time.monotonic()
     process = {"kdp": __version__, "pid": os.getpid(), "mode": facts.mode, "node": facts.node}
     parts: Mapping[str, ServicePart] = {} if status is None else status.parts
-    measured = _measured(backends)
+    measured = _measured(more.backends)
     return {
         **process,
         "started": moment(facts.started),
@@ -97,9 +163,11 @@ def document(
         "ready": is_ready,
         **{name: notes.get(name) for name in NOTES},
         "kubelet": None if status is None else _kubelet(status),
-        "backends": [_backend(*each) for each in zip(judged, backends or (None,) * len(judged), strict=True)],
+        "backends": [
+            _backend(*each) for each in zip(judged, more.backends or (BackendFacts(),) * len(judged), strict=True)
+        ],
         "resources": [_resource(name, part, began, measured) for name, part in parts.items()],
-        "events": None if events is None else [_event(each) for each in events],
+        "events": None if more.events is None else [_event(each) for each in more.events],
     }
 
 
@@ -120,11 +188,10 @@ def _kubelet(status: BaseStatus) -> Mapping[str, object] | None:
     return {"state": seen.state.value, "since": since, "restarts": status.kubelet_restarts}
 
 
-def _backend(judged: tuple[str, str | None], seen: BackendFacts | None) -> Mapping[str, object]:
+def _backend(judged: tuple[str, str | None], seen: BackendFacts) -> Mapping[str, object]:
     label, problem = judged
-    declared = None if seen is None else seen.declared
-    topology = None if seen is None else seen.topology
-    links: Mapping[tuple[str, str], float] = {} if topology is None else topology.links
+    declared = seen.declared
+    links: Mapping[tuple[str, str], float] = {} if seen.topology is None else seen.topology.links
     return {
         "class": label,
         "reason": problem,

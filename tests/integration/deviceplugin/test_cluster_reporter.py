@@ -21,7 +21,7 @@ from kdp.operations.cluster_reporter import ClusterReporter, ReportOptions
 from kdp.testing import Pod, SimulatedKubelet
 
 if TYPE_CHECKING:
-    from kdp.cluster.node_api import NodeApi
+    from kdp.cluster.api import NodeApi
 
 RESOURCE = "example.com/widget"
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from kdp.cli.app import kdp
 from kdp.daemon.settings import SETTINGS
-from kdp.manifests.schema import FIXED
+from kdp.manifests.chart_values import FIXED
 
 TARGET = '''
 import enum

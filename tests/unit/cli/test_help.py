@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kdp.cli import option_groups
 from kdp.cli.app import kdp
+from kdp.cli.options import SETTING_GROUPS
 from kdp.daemon.settings import SETTINGS
 
 
@@ -33,7 +33,7 @@ def test_lines_of_help_ran_over_80_columns(command: str) -> None:
 
 
 def test_each_setting_of_run_stands_under_a_heading() -> None:
-    grouped = [name for names in option_groups.SETTINGS.values() for name in names]
+    grouped = [name for names in SETTING_GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(SETTINGS)
     assert help_of("run").split("\nOptions:\n")[1].split() == [
         "-h,",

@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from kdp import ConfigurationError
 from kdp.cli.app import kdp
-from kdp.cli.remote import ask, check_url
+from kdp.cli.status import ask_over_http as ask
+from kdp.cli.status import check_url
 from kdp_testkit.patience import PATIENCE
 
 from .test_status import ANSWER

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.unit.strategies import effort, texts
 from tests.yaml_texts import TEXTS
 
+from kdp.cli.manifest_files import to_yaml
 from kdp.cli.yaml_reading import compose, parse_yaml
-from kdp.cli.yaml_text import to_yaml
 
 
 @pytest.mark.parametrize(

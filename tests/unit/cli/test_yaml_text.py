@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.strategies import effort, texts
 from tests.yaml_texts import TEXTS
 
-from kdp.cli.yaml_text import to_yaml
+from kdp.cli.manifest_files import to_yaml
 
 # What YAML 1.1 (yaml.org/type), the core schema of YAML 1.2 and go-yaml, which kubectl has, take for something else
 # than a string.

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from kdp.cluster.api import ApiError, ClusterApi, WatchEvent
+from kdp.cluster.api import ApiError, ClusterApi, NodeApi, WatchEvent
 from kdp.cluster.client import KubeApi
-from kdp.cluster.node_api import NodeApi
 from kdp.errors import ConfigurationError
 
 from .http_server import Answer, HttpServer, served

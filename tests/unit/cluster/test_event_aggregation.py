@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from typing_extensions import override
 
 from kdp.cluster import event_aggregation as real
-from kdp.cluster.event_aggregation import BURST, PERIOD, EventAggregator, Notice, Telling
-from kdp.cluster.event_objects import EventTarget
+from kdp.cluster.event_aggregation import BURST, PERIOD, EventAggregator, EventTarget, Notice, Telling
 
 from ..mutants import holds, live
 

@@ -8,15 +8,14 @@ import pytest
 
 from kdp.cluster import event_aggregation, events
 from kdp.cluster.api import ApiError
-from kdp.cluster.event_aggregation import Notice
-from kdp.cluster.event_objects import EventTarget
+from kdp.cluster.event_aggregation import EventTarget, Notice
 from kdp.cluster.events import EventRecorder, EventWriter
 from kdp.concurrency.counts import Tally
 
 from ..dra.claims.claims_world import Claims, until
 
 if TYPE_CHECKING:
-    from kdp.cluster.node_api import NodeApi
+    from kdp.cluster.api import NodeApi
 
 DRIVER = "widget.example.com"
 

@@ -11,7 +11,7 @@ import pytest
 
 from kdp.cluster.api import OddAnswerError
 from kdp.cluster.client import KubeApi
-from kdp.cluster.nodes import Owner, nodes, owned, owners
+from kdp.cluster.nodes import nodes, owned, owners
 from kdp_testkit.dra.kubeconfig import write_kubeconfig
 
 from .http_server import Answer, Asked, HttpServer
@@ -100,7 +100,7 @@ MANAGED = [
 
 def test_owners_of_a_field_are_found() -> None:
     subject = item("a", managedFields=MANAGED)
-    assert owners(subject, "status", "capacity", "example.com/x") == [Owner("kubelet", "Update")]
+    assert owners(subject, "status", "capacity", "example.com/x") == ["kubelet"]
     assert owners(subject, "status", "capacity", "example.com/y") == []
     assert owners(item("a"), "status", "capacity", "example.com/x") == []
 

@@ -15,9 +15,8 @@ import attrs
 import pytest
 from tests.nobody import as_nobody
 
-from kdp.doctor.answers import Question, failed, ok
+from kdp.doctor.answers import Question, examine, failed, ok
 from kdp.doctor.bundle import CONTENTS, PLACE, BundleSettings, listed, make, read
-from kdp.doctor.examination import examine
 from kdp.doctor.node import Node
 from kdp.errors import ConfigurationError
 from kdp.hardware.host import Host

@@ -11,9 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from kdp.doctor.answers import Answer, Question, Verdict, failed, not_known, ok, warning
+from kdp.doctor.answers import Answer, Question, Verdict, examine, failed, not_known, ok, warning, worst
 from kdp.doctor.catalogue import QUESTIONS
-from kdp.doctor.examination import examine, worst
 from kdp.doctor.living import plugin_of
 from kdp.doctor.node import Node, Once
 from kdp_testkit.patience import PATIENCE

@@ -12,7 +12,7 @@ import pytest
 
 from kdp.daemon.probes import BLOCKED
 from kdp.deviceplugin.status import ABSENT
-from kdp.doctor import devices, dra, listing, resources
+from kdp.doctor import devices, dra, resources
 from kdp.doctor.answers import Answer
 from kdp.doctor.node import Node, Once, Target
 from kdp.errors import ConfigurationError
@@ -30,7 +30,7 @@ ABOUT_A_PLUGIN = (
     resources.name,
     resources.served_elsewhere,
     resources.allocatable,
-    listing.same,
+    resources.same,
 )
 
 
@@ -173,7 +173,7 @@ def compared(*, missing: tuple[str, ...] = (), phantom: tuple[str, ...] = ()) ->
 
 
 def listing_of(tmp_path: Path, **more: Any) -> tuple[str, str]:
-    return told(listing.same(node_in(tmp_path, status(resource(device("w0"), **more)))))
+    return told(resources.same(node_in(tmp_path, status(resource(device("w0"), **more)))))
 
 
 def test_a_kubelet_with_another_list(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kdp.hardware import Host
-from kdp.hardware.boot_id import boot_id_of
+from kdp.hardware.host import boot_id_of
 
 
 def test_a_container_that_has_the_nodes_files_elsewhere_knows_the_boot(tmp_path: Path) -> None:

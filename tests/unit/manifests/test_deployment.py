@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +32,9 @@ def deployment(needs: Needs | None = None, **changes: Any) -> Deployment:
         "takes_host": True,
         "in_container": True,
     }
-    return deployment_of(**{**given, **changes})
+    given |= changes
+    own = {name: given.pop(name) for name in [*given] if name in attrs.fields_dict(Deployment) and name != "options"}
+    return deployment_of(Deployment(**own), **given)
 
 
 def paths(made: Deployment) -> set[str]:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import pytest
 from tests.nobody import as_nobody
 
+from kdp.operations import directories as module
 from kdp.operations.directories import Directories, why_no_file_in
 from kdp_testkit.patience import PATIENCE
 
@@ -19,9 +21,14 @@ async def until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.005)
 
 
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_PAUSE", 0.01)
+
+
 async def test_a_directory_that_is_mended_takes_files_again(tmp_path: Path) -> None:
     (tmp_path / "cdi").touch()  # root may write to any directory, so that rights would refuse nothing
-    directories = Directories({"cdi": tmp_path / "cdi", "state": tmp_path / "new" / "state"}, pause=0.01)
+    directories = Directories({"cdi": tmp_path / "cdi", "state": tmp_path / "new" / "state"})
     assert not directories.writable
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(directories.follow)
@@ -31,7 +38,9 @@ async def test_a_directory_that_is_mended_takes_files_again(tmp_path: Path) -> N
         tasks.cancel_scope.cancel()
 
 
-async def test_a_disk_that_does_not_answer_takes_no_file_and_keeps_no_other_one_waiting(tmp_path: Path) -> None:
+async def test_a_disk_that_does_not_answer_takes_no_file_and_keeps_no_other_one_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     is_there, looks = threading.Event(), list[str]()
 
     def look(_: str, place: Path) -> str | None:
@@ -41,7 +50,9 @@ async def test_a_disk_that_does_not_answer_takes_no_file_and_keeps_no_other_one_
         return None
 
     places = {"cdi": tmp_path / "slow", "state": tmp_path / "fast"}
-    directories = Directories(places, pause=0.01, patience=0.05, look=look)
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "why_no_file_in", look)
+    directories = Directories(places)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(directories.follow)
         await until(lambda: directories.writable == {"cdi": False, "state": True})
@@ -54,7 +65,7 @@ async def test_a_disk_that_does_not_answer_takes_no_file_and_keeps_no_other_one_
 
 async def test_a_path_of_the_kubelet_that_does_not_exist_was_told_as_writable(tmp_path: Path) -> None:
     """kdp makes the other ones, if their parent lets it."""
-    directories = Directories({"plugins": tmp_path / "typo", "state": tmp_path / "kdp"}, pause=0.01)
+    directories = Directories({"plugins": tmp_path / "typo", "state": tmp_path / "kdp"})
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(directories.follow)
         await until(lambda: directories.writable == {"plugins": False, "state": True})

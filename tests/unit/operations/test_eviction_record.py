@@ -21,8 +21,7 @@ from kdp.operations.eviction import (
     EvictionPolicy,
     PodName,
 )
-from kdp.operations.eviction_record import VERSION, EvictionRecord
-from kdp.operations.evictor import Evictor
+from kdp.operations.evictor import VERSION, EvictionRecord, Evictor
 
 
 def test_what_was_written_is_read_while_it_counts(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from kdp.errors import printable
 from kdp.kubelet.calls import RESULTS
 from kdp.kubelet.podresources import Holder
 from kdp.operations import evictor
-from kdp.operations.cluster_counts import ClusterCounts
-from kdp.operations.cluster_reporter import ClusterReporter, ReportOptions
+from kdp.operations.cluster_reporter import ClusterCounts, ClusterReporter, ReportOptions
 from kdp.operations.directories import Directories
 from kdp.operations.eviction import EvictionPolicy
 from kdp.operations.metrics import Metrics

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 import kdp
-from kdp.cluster.event_objects import EventTarget
+from kdp.cluster.event_aggregation import EventTarget
 from kdp.deviceplugin.status import ABSENT, ResourceStatus
 from kdp.kubelet.podresources import Holder
 from kdp.model.devices import Device, Health
-from kdp.operations.holdings import HolderNews
-from kdp.operations.news import LOST_AFTER, PluginNews
+from kdp.operations.news import LOST_AFTER, HolderNews, PluginNews
 from kdp.supervision.health import DeviceHealth, HealthChange, HealthState
 
 GPU = "example.com/gpu"

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kdp.cluster.nodes import taint_removal
 from kdp.deviceplugin.status import ResourceStatus
-from kdp.operations.startup_taint import missing, removal
+from kdp.operations.cluster_reporter import missing
 
 KEY = "example.com/starting"
 MINE = {"key": KEY, "effect": "NoSchedule"}
@@ -29,16 +30,16 @@ def applied(taints: list[dict[str, Any]], patch: Any) -> list[dict[str, Any]]:
 def test_only_taints_of_the_key_go() -> None:
     place = 1
     taints = [*OTHERS[:place], MINE, *OTHERS[place:], {**MINE, "effect": "NoExecute"}]
-    assert applied(taints, removal({"spec": {"taints": taints}}, KEY)) == OTHERS
+    assert applied(taints, taint_removal({"spec": {"taints": taints}}, KEY)) == OTHERS
 
 
 @pytest.mark.parametrize("node", [{}, {"spec": {}}, {"spec": {"taints": OTHERS}}])
 def test_without_the_taint_there_is_nothing_to_do(node: dict[str, Any]) -> None:
-    assert removal(node, KEY) == []
+    assert taint_removal(node, KEY) == []
 
 
 def test_taints_that_were_changed_meanwhile_refuse_the_patch() -> None:
-    patch = removal({"spec": {"taints": [OTHERS[0], MINE]}}, KEY)
+    patch = taint_removal({"spec": {"taints": [OTHERS[0], MINE]}}, KEY)
     with pytest.raises(AssertionError):
         applied([MINE, OTHERS[0]], patch)
 

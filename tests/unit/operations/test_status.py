@@ -23,8 +23,7 @@ from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.feature_gates import DroppedField
 from kdp.kubelet.watch import KubeletState, KubeletView
 from kdp.model.devices import Device, Health
-from kdp.operations.facts import Facts, facts_of
-from kdp.operations.status import MOST_DEVICES, ProcessFacts, document
+from kdp.operations.status import MOST_DEVICES, Facts, ProcessFacts, document, facts_of
 from kdp.supervision.health import DeviceHealth, HealthState
 from kdp.supervision.held_claim import HeldClaim
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...errors import printable
-from ..answers import Answer, Question, failed, ok, warning
+from ..answers import Answer, failed, ok, warning
 from ..cluster import ClusterFacts
 from ..dra import with_claims, with_class
 from ..node import counted, some
 from ..plain import mapping_in, mappings_in, number_in, string_in
-from .facts import asking
+from .facts import asked
 
 if TYPE_CHECKING:
     from .facts import NodeFacts, Object
@@ -27,10 +27,9 @@ def _drivers(facts: NodeFacts) -> list[str]:
     return [*dict.fromkeys(string_in(spec.get("driver")) for spec in _specs(facts))]
 
 
+@asked("outside-slices", "The scheduler takes no device of a pool whose slices are not all there.", "slices")
 def slices(facts: NodeFacts) -> Answer:
-    """Are the slices of the node complete?"""
-    if facts.slices.problem:
-        return facts.slices.unknown
+    """Are the ResourceSlices of the node complete?"""
     pools: dict[tuple[str, str], list[Object]] = {}
     for spec in _specs(facts):
         pool = mapping_in(spec.get("pool"))
@@ -54,10 +53,11 @@ def slices(facts: NodeFacts) -> Answer:
     return ok(some(counts))
 
 
+@asked(
+    "outside-device-taints", "A tainted device gets no new claim, and some taints evict the pod that has it.", "slices"
+)
 def taints(facts: NodeFacts) -> Answer:
     """Are the published devices without taints?"""
-    if facts.slices.problem:
-        return facts.slices.unknown
     found: list[str] = []
     for spec in _specs(facts):
         for device in mappings_in(spec.get("devices")):
@@ -74,20 +74,16 @@ def taints(facts: NodeFacts) -> Answer:
     return warning(f"{counted(len(found), 'taint')}: {some(found)}", remedy)
 
 
+@asked("outside-class", "A claim asks for a class; without one, no claim can ask for the devices.", "slices", "classes")
 def device_class(facts: NodeFacts) -> Answer:
-    """Is there a DeviceClass for each driver?"""
-    for listed in (facts.slices, facts.classes):
-        if listed.problem:
-            return listed.unknown
+    """Is there a DeviceClass for each DRA driver of the node?"""
     drivers = _drivers(facts)
     return with_class(drivers, _cluster(facts)) if drivers else ok(_NONE)
 
 
+@asked("outside-claims", "A pod stays pending until its claim has devices.", "slices", "classes", "claims")
 def claims(facts: NodeFacts) -> Answer:
-    """Does each claim on these drivers have devices?"""
-    for listed in (facts.slices, facts.classes, facts.claims):
-        if listed.problem:
-            return listed.unknown
+    """Does each claim of a pod on these drivers have devices?"""
     drivers = _drivers(facts)
     return with_claims(drivers, _cluster(facts)) if drivers else ok(_NONE)
 
@@ -96,29 +92,4 @@ def _cluster(facts: NodeFacts) -> ClusterFacts:
     return ClusterFacts(classes=facts.classes.items, claims=facts.claims.items)
 
 
-QUESTIONS: Final = (
-    Question(
-        id="outside-slices",
-        title="Are the ResourceSlices of the node complete?",
-        why="The scheduler takes no device of a pool whose slices are not all there.",
-        ask=asking(slices),
-    ),
-    Question(
-        id="outside-device-taints",
-        title="Are the published devices without taints?",
-        why="A tainted device gets no new claim, and some taints evict the pod that has it.",
-        ask=asking(taints),
-    ),
-    Question(
-        id="outside-class",
-        title="Is there a DeviceClass for each DRA driver of the node?",
-        why="A claim asks for a class; without one, no claim can ask for the devices.",
-        ask=asking(device_class),
-    ),
-    Question(
-        id="outside-claims",
-        title="Does each claim of a pod on these drivers have devices?",
-        why="A pod stays pending until its claim has devices.",
-        ask=asking(claims),
-    ),
-)
+QUESTIONS: Final = (slices, taints, device_class, claims)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
 from ...operations.cluster_view import PluginPod, plugin_pod
-from ..answers import Answer, not_known
-from ..plain import mapping_in, string_in
+from ..answers import Answer, Question, not_known, question
+from ..plain import mapping_in, path_of, string_in
 
 if TYPE_CHECKING:
     from ..node import Once
@@ -103,13 +104,25 @@ class NodeFacts:
         return f"kubectl -n {namespace} exec {name} -- {command}"
 
 
-Asking = Callable[["Once[NodeFacts]"], Answer]
-"""The function of a question about a node that is seen from outside."""
+def asked(id: str, why: str, *needed: str) -> Callable[[Callable[[NodeFacts], Answer]], Question[Once[NodeFacts]]]:
+    """Make a question of the function that answers it; see `question`. The question waits for the facts.
 
+    Args:
+        id: Its name for programs.
+        why: Why the answer matters.
+        *needed: The parts of `NodeFacts` without which the answer is not known.
+    """
 
-def asking(answer: Callable[[NodeFacts], Answer]) -> Asking:
-    """Return a question's function, which waits for the facts."""
-    return lambda facts: answer(facts())
+    def of(answer: Callable[[NodeFacts], Answer]) -> Question[Once[NodeFacts]]:
+        @functools.wraps(answer)
+        def ask(facts: Once[NodeFacts]) -> Answer:
+            found = facts()
+            parts: list[Listed] = [getattr(found, name) for name in needed]
+            return next((part.unknown for part in parts if part.problem), None) or answer(found)
+
+        return question(id, why)(ask)
+
+    return of
 
 
 def has_ended(pod: Object) -> bool:
@@ -120,14 +133,3 @@ def has_ended(pod: Object) -> bool:
 def status_of(item: Object) -> Object:
     """Return an object's status."""
     return mapping_in(item.get("status"))
-
-
-def metadata_of(item: Object) -> Object:
-    """Return an object's metadata."""
-    return mapping_in(item.get("metadata"))
-
-
-def path_of(item: Object) -> str:
-    """Return namespace and name of an object."""
-    metadata = metadata_of(item)
-    return f"{string_in(metadata.get('namespace'))}/{string_in(metadata.get('name'))}"

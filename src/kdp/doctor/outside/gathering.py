@@ -8,19 +8,21 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
 from ...cluster.api import ApiError
-from ...cluster.nodes import NodesApi, pods_in, pods_of, resource_slices, waiting_pods
+from ...cluster.nodes import pods_in, pods_of, resource_slices, waiting_pods
 from ...errors import KdpError, sentence
-from ..plain import mapping_in
-from .facts import Listed, NodeFacts, Object, Said, path_of
+from ..plain import mapping_in, path_of
+from .facts import Listed, NodeFacts, Object, Said
 from .pods import ended_containers, port_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+    from ...cluster.client import KubeApi
 
 FIRST: Final = 2.0
 """Seconds for the lists."""
@@ -43,50 +45,26 @@ _S = TypeVar("_S")
 _T = TypeVar("_T")
 
 
-class OutsideApi(NodesApi, Protocol):
-    """The API server as `gather` sees it: an async context manager."""
-
-    async def __aenter__(self) -> Self:
-        """Connect."""
-        ...
-
-    async def __aexit__(self, *_: object) -> None:
-        """Disconnect."""
-        ...
-
-    async def text(self, path: str, what: str, params: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Return the HTTP status and the text of a log, or of what a pod answers through the proxy."""
-        ...
-
-
-async def gather(api: OutsideApi, name: str) -> NodeFacts:
+async def gather(api: KubeApi, name: str) -> NodeFacts:
     """Return what the API server says about a node; it takes `ALL` seconds at most, and does not fail."""
     loop = asyncio.get_running_loop()
     first, until = loop.time() + FIRST, loop.time() + ALL
     about = f"involvedObject.kind=Node,involvedObject.name={name}"
     async with api:
-        node, leases, pods, waiting, events, slices, classes, claims = await asyncio.gather(
-            _listed(first, "get nodes", _one(api, name)),
-            _listed(first, "list leases", _pages(api, _LEASES, "leases", f"metadata.name={name}")),
-            _listed(first, "list pods", pods_of(api, name)),
-            _listed(first, "list pods", waiting_pods(api)),
-            _listed(first, "list events", _pages(api, "/api/v1/events", "events", about)),
-            _listed(first, "list resourceslices", resource_slices(api, name)),
-            _listed(first, "list deviceclasses", _pages(api, f"{_RESOURCE}/deviceclasses", "deviceclasses")),
-            _listed(first, "list resourceclaims", _pages(api, f"{_RESOURCE}/resourceclaims", "resourceclaims")),
-        )
-        facts = NodeFacts(
-            name=name,
-            now=time.time(),
-            node=node,
-            leases=leases,
-            pods=pods,
-            waiting=waiting,
-            events=events,
-            slices=slices,
-            classes=classes,
-            claims=claims,
-        )
+        asked = {
+            "node": _listed(first, "get nodes", _one(api, name)),
+            "leases": _listed(first, "list leases", _pages(api, _LEASES, "leases", f"metadata.name={name}")),
+            "pods": _listed(first, "list pods", pods_of(api, name)),
+            "waiting": _listed(first, "list pods", waiting_pods(api)),
+            "events": _listed(first, "list events", _pages(api, "/api/v1/events", "events", about)),
+            "slices": _listed(first, "list resourceslices", resource_slices(api, name)),
+            "classes": _listed(first, "list deviceclasses", _pages(api, f"{_RESOURCE}/deviceclasses", "deviceclasses")),
+            "claims": _listed(
+                first, "list resourceclaims", _pages(api, f"{_RESOURCE}/resourceclaims", "resourceclaims")
+            ),
+        }
+        found: dict[str, Any] = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
+        facts = NodeFacts(name=name, now=time.time(), **found)
         plugins = facts.plugins()[:MOST_ASKED]
         siblings, logs, answers = await asyncio.gather(
             _each(
@@ -122,31 +100,31 @@ async def _listed(until: float, what: str, found: AsyncGenerator[Object, None]) 
     return Listed(items)
 
 
-async def _one(api: OutsideApi, name: str) -> AsyncGenerator[Object, None]:
+async def _one(api: KubeApi, name: str) -> AsyncGenerator[Object, None]:
     yield await api.node(name)
 
 
-async def _pages(api: OutsideApi, path: str, resource: str, selector: str = "") -> AsyncGenerator[Object, None]:
+async def _pages(api: KubeApi, path: str, resource: str, selector: str = "") -> AsyncGenerator[Object, None]:
     async with aclosing(api.pages(path, f"list {resource}", selector)) as pages:
         async for page in pages:
             for each in page:
                 yield mapping_in(each)
 
 
-async def _log(api: OutsideApi, until: float, pod: Object) -> Said:
+async def _log(api: KubeApi, until: float, pod: Object) -> Said:
     """Return the last line of a plugin's container before it ended last."""
     params = {"tailLines": "1", "limitBytes": "4096", "previous": "true", "container": ended_containers(pod)[0]}
     said = await _said(api, until, f"{_path(pod)}/log", f"get pods/log {path_of(pod)}", params)
     return said if said.problem or said.status == _OK else Said(problem=f"the log cannot be read: {said.status}")
 
 
-async def _ready(api: OutsideApi, until: float, pod: Object) -> Said:
+async def _ready(api: KubeApi, until: float, pod: Object) -> Said:
     """Return what a plugin answers to ``/readyz``."""
     what = f"get pods/proxy {path_of(pod)}"
     return await _said(api, until, f"{_path(pod)}:{port_of(pod)}/proxy/readyz", what)
 
 
-async def _said(api: OutsideApi, until: float, path: str, what: str, params: Mapping[str, str] | None = None) -> Said:
+async def _said(api: KubeApi, until: float, path: str, what: str, params: Mapping[str, str] | None = None) -> Said:
     try:
         async with asyncio.timeout_at(until):
             status, text = await api.text(path, what, params)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from ...cluster.event_objects import COMPONENT
+from ...cluster.event_aggregation import COMPONENT
 from ...errors import printable
-from ..answers import Answer, Question, failed, not_known, ok, warning
+from ..answers import Answer, failed, not_known, ok, warning
 from ..node import some
-from ..plain import list_in, mapping_in, mappings_in, seconds_since, string_in
-from .facts import asking, metadata_of, status_of
+from ..plain import list_in, mapping_in, mappings_in, metadata_of, seconds_since, string_in
+from .facts import asked, status_of
 
 if TYPE_CHECKING:
-    from .facts import NodeFacts, Object
+    from .facts import NodeFacts
 
 SILENT: Final = 40.0
 """Seconds without a renewed lease after which Kubernetes, too, takes a kubelet for silent; it renews each 10 s."""
@@ -28,6 +28,7 @@ _LINE: Final = 300
 _DENIED: Final = (401, 403)
 
 
+@asked("outside-api-server", "All that is seen from outside comes from it.")
 def server(facts: NodeFacts) -> Answer:
     """Does the API server answer?"""
     if not facts.node.problem or facts.node.status in (403, 404):
@@ -36,17 +37,14 @@ def server(facts: NodeFacts) -> Answer:
     return failed(facts.node.problem, remedy)
 
 
-def _node(facts: NodeFacts) -> Object | Answer:
-    return facts.node.unknown if facts.node.problem else facts.node.items[0]
-
-
+@asked("outside-node-ready", "Pods are not started on a node whose kubelet is silent, whatever its devices are.")
 def ready(facts: NodeFacts) -> Answer:
     """Is the node ready?"""
     if facts.node.status == 404:
         return failed(f"the cluster has no node {facts.name}", "name one of them: kubectl get nodes")
-    node = _node(facts)
-    if isinstance(node, Answer):
-        return node
+    if facts.node.problem:
+        return facts.node.unknown
+    node = facts.node.items[0]
     silence = _silence(facts)
     lease = "" if silence is None else f"; its kubelet renewed the lease {silence:.0f} s ago"
     remedy = f"look at its kubelet, on the node: systemctl status kubelet; kubectl describe node {facts.name}"
@@ -72,12 +70,10 @@ def _silence(facts: NodeFacts) -> float | None:
     return seconds_since(leases[0].get("renewTime"), facts.now) if leases else None
 
 
+@asked("outside-node-taints", "A pod without the toleration stays pending, although devices are free.", "node")
 def taints(facts: NodeFacts) -> Answer:
-    """Do taints keep pods from the node?"""
-    node = _node(facts)
-    if isinstance(node, Answer):
-        return node
-    spec = mapping_in(node.get("spec"))
+    """May pods be placed on the node?"""
+    spec = mapping_in(facts.node.items[0].get("spec"))
     found = [each for each in mappings_in(spec.get("taints")) if each.get("effect") != "PreferNoSchedule"]
     keys = [string_in(each.get("key")) for each in found]
     startup = [key for key in keys if key in _startup_keys(facts)]
@@ -105,10 +101,9 @@ def _startup_keys(facts: NodeFacts) -> set[str]:
     return keys - {""}
 
 
+@asked("outside-events", "With --events on, a plugin says there which devices failed, and why.", "events")
 def events(facts: NodeFacts) -> Answer:
-    """Do recent Events tell of failed devices?"""
-    if facts.events.problem:
-        return facts.events.unknown
+    """Is the node without recent Events about its devices?"""
     found: list[tuple[float, str]] = []
     for event in facts.events.items:
         moments = (event.get("lastTimestamp"), event.get("eventTime"), metadata_of(event).get("creationTimestamp"))
@@ -131,6 +126,7 @@ def events(facts: NodeFacts) -> Answer:
     )
 
 
+@asked("outside-permissions", "What it may not read is answered 'not known'.")
 def permissions(facts: NodeFacts) -> Answer:
     """May this account read what the questions need?"""
     lists = (facts.node, facts.leases, facts.pods, facts.events, facts.slices, facts.classes, facts.claims)
@@ -144,35 +140,4 @@ def permissions(facts: NodeFacts) -> Answer:
     return not_known(seen, "let an administrator ask, or grant these rights: kdp doctor --help names all")
 
 
-QUESTIONS: Final = (
-    Question(
-        id="outside-api-server",
-        title="Does the API server answer?",
-        why="All that is seen from outside comes from it.",
-        ask=asking(server),
-    ),
-    Question(
-        id="outside-permissions",
-        title="May this account read what the questions need?",
-        why="What it may not read is answered 'not known'.",
-        ask=asking(permissions),
-    ),
-    Question(
-        id="outside-node-ready",
-        title="Is the node ready?",
-        why="Pods are not started on a node whose kubelet is silent, whatever its devices are.",
-        ask=asking(ready),
-    ),
-    Question(
-        id="outside-node-taints",
-        title="May pods be placed on the node?",
-        why="A pod without the toleration stays pending, although devices are free.",
-        ask=asking(taints),
-    ),
-    Question(
-        id="outside-events",
-        title="Is the node without recent Events about its devices?",
-        why="With --events on, a plugin says there which devices failed, and why.",
-        ask=asking(events),
-    ),
-)
+QUESTIONS: Final = (server, permissions, ready, taints, events)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import printable
 from ...operations.cluster_view import plugin_pod
-from ..answers import Answer, Question, failed, not_known, ok, warning
+from ..answers import Answer, failed, not_known, ok, warning
 from ..node import counted, some
-from ..plain import mapping_in, mappings_in, number_in, seconds_since, string_in
-from .facts import asking, path_of, status_of
+from ..plain import mapping_in, mappings_in, number_in, path_of, seconds_since, string_in
+from .facts import asked, status_of
 
 if TYPE_CHECKING:
     from .facts import NodeFacts, Object
@@ -53,15 +53,12 @@ def _last_end(state: Object) -> Object:
 
 def _missing(facts: NodeFacts) -> Answer | None:
     """Return the answer of a question that needs a plugin's pod where there is none; None: there is one."""
-    if facts.pods.problem:
-        return facts.pods.unknown
     return None if facts.plugins() else not_known("no plugin's pod is known on this node")
 
 
+@asked("outside-plugin-pod", "Without a plugin the kubelet has no devices to offer.", "pods")
 def there(facts: NodeFacts) -> Answer:
     """Does a plugin's pod run on the node?"""
-    if facts.pods.problem:
-        return facts.pods.unknown
     plugins = facts.plugins()
     if plugins:
         return ok(some([f"{plugin.namespace}/{plugin.pod} ({plugin.title})" for plugin, _ in plugins]))
@@ -72,6 +69,11 @@ def there(facts: NodeFacts) -> Answer:
     return warning(f"{seen}; a plugin outside of Kubernetes is not seen from here", remedy)
 
 
+@asked(
+    "outside-plugin-pod-ready",
+    "A plugin that is not ready waits for its driver, for its hardware, or for the kubelet.",
+    "pods",
+)
 def ready(facts: NodeFacts) -> Answer:
     """Is each plugin's pod ready?"""
     if (answer := _missing(facts)) is not None:
@@ -105,8 +107,9 @@ def _span(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
+@asked("outside-plugin-restarts", "While a plugin is away, the node's devices get no new pod.", "pods")
 def restarts(facts: NodeFacts) -> Answer:
-    """Did a plugin's container end lately?"""
+    """Did each plugin's container run without a restart for a day?"""
     if (answer := _missing(facts)) is not None:
         return answer
     told: list[str] = []
@@ -132,6 +135,7 @@ def restarts(facts: NodeFacts) -> Answer:
     return warning(some(told), remedy) if told else ok(f"none in the last {_span(RECENT)}")
 
 
+@asked("outside-plugin-version", "A node that an update has left out behaves differently from its neighbors.", "pods")
 def version(facts: NodeFacts) -> Answer:
     """Do the plugin's pods of all nodes have one version?"""
     if (answer := _missing(facts)) is not None:
@@ -157,8 +161,9 @@ def version(facts: NodeFacts) -> Answer:
     return unknown or ok("each has the image of its neighbors")
 
 
+@asked("outside-plugin-answers", "The plugin's own answer is newer than its pod's condition.", "pods")
 def answers(facts: NodeFacts) -> Answer:
-    """Does each plugin say that it is ready?"""
+    """Does each plugin say that it is ready, through the API server?"""
     if (answer := _missing(facts)) is not None:
         return answer
     good: list[str] = []
@@ -196,35 +201,4 @@ def _reason(text: str) -> str:
     return printable(some([each for each in reasons if each]) or text or "not ready", _LINE)
 
 
-QUESTIONS: Final = (
-    Question(
-        id="outside-plugin-pod",
-        title="Does a plugin's pod run on the node?",
-        why="Without a plugin the kubelet has no devices to offer.",
-        ask=asking(there),
-    ),
-    Question(
-        id="outside-plugin-pod-ready",
-        title="Is each plugin's pod ready?",
-        why="A plugin that is not ready waits for its driver, for its hardware, or for the kubelet.",
-        ask=asking(ready),
-    ),
-    Question(
-        id="outside-plugin-restarts",
-        title="Did each plugin's container run without a restart for a day?",
-        why="While a plugin is away, the node's devices get no new pod.",
-        ask=asking(restarts),
-    ),
-    Question(
-        id="outside-plugin-version",
-        title="Do the plugin's pods of all nodes have one version?",
-        why="A node that an update has left out behaves differently from its neighbors.",
-        ask=asking(version),
-    ),
-    Question(
-        id="outside-plugin-answers",
-        title="Does each plugin say that it is ready, through the API server?",
-        why="The plugin's own answer is newer than its pod's condition.",
-        ask=asking(answers),
-    ),
-)
+QUESTIONS: Final = (there, ready, restarts, version, answers)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ...cluster.nodes import KUBELET, owners
 from ...errors import printable
 from ...operations.cluster_view import ClusterView, is_extended, requests_of
-from ..answers import Answer, Question, failed, not_known, ok, warning
+from ...operations.extended_resources import is_of_kubelet
+from ..answers import Answer, failed, not_known, ok, warning
 from ..node import counted, some
-from ..plain import mapping_in, mappings_in, seconds_since, string_in
-from .facts import asking, has_ended, metadata_of, path_of, status_of
+from ..plain import mapping_in, mappings_in, metadata_of, path_of, seconds_since, string_in
+from .facts import asked, has_ended, status_of
 
 if TYPE_CHECKING:
-    from ...cluster.nodes import Owner
     from ...operations.cluster_view import ResourceRow
     from .facts import NodeFacts, Object
 
@@ -35,14 +34,9 @@ def _rows(facts: NodeFacts) -> list[ResourceRow]:
     return [*view.resources()]
 
 
-def _is_there(facts: NodeFacts, resource: str) -> bool:
-    return any(resource in mapping_in(status_of(node).get("capacity")) for node in facts.node.items)
-
-
+@asked("outside-allocatable", "The scheduler counts allocatable devices only; with none, pods stay pending.", "node")
 def allocatable(facts: NodeFacts) -> Answer:
     """Does the node offer all devices that it has?"""
-    if facts.node.problem:
-        return facts.node.unknown
     rows = [row for row in _rows(facts) if row.capacity]
     sick = [row for row in rows if row.unhealthy]
     seen = [f"{row.resource}: {row.allocatable} of {counted(row.capacity, 'device')} allocatable" for row in sick]
@@ -58,11 +52,16 @@ def allocatable(facts: NodeFacts) -> Answer:
     return ok(some([f"{row.resource}: {row.allocatable}" for row in rows]) or "it has no extended resource")
 
 
+@asked(
+    "outside-zero",
+    "A vanished plugin leaves its resource behind with 0 devices, which looks like hardware that failed.",
+    "node",
+)
 def zero(facts: NodeFacts) -> Answer:
     """Is each resource of the node served?"""
-    if facts.node.problem:
-        return facts.node.unknown
-    zeros = [row.resource for row in _rows(facts) if not row.capacity and _is_there(facts, row.resource)]
+    (node,) = facts.node.items
+    there = mapping_in(status_of(node).get("capacity"))
+    zeros = [row.resource for row in _rows(facts) if not row.capacity and row.resource in there]
     zeros = [name for name in zeros if is_extended(name)]
     if not zeros:
         return ok("no resource has a capacity of 0")
@@ -71,21 +70,15 @@ def zero(facts: NodeFacts) -> Answer:
     seen = f"the node has 0 of {some(zeros)}"
     if facts.plugins() or facts.pods.is_cut:
         return not_known(f"{seen}; whether a plugin here serves it, the plugin says", facts.in_plugin("kdp status"))
-    written = [name for name in zeros if any(each.manager == KUBELET for each in _writers(facts, name))]
-    whose = "; its kubelet wrote that when the plugin went away" if written else ""
+    is_written = any(is_of_kubelet(dict(node), name) for name in zeros)
+    whose = "; its kubelet wrote that when the plugin went away" if is_written else ""
     remedy = f"remove what is left: kdp node withdraw {zeros[0]} --node {facts.name}"
     return warning(f"{seen}, and no plugin's pod is here{whose}", remedy)
 
 
-def _writers(facts: NodeFacts, name: str) -> list[Owner]:
-    return [each for node in facts.node.items for each in owners(node, "status", "capacity", name)]
-
-
+@asked("outside-requested", "If a device fails, its pod keeps it, and no new pod fits.", "node", "pods")
 def requested(facts: NodeFacts) -> Answer:
-    """Do pods hold no more than the node offers?"""
-    for listed in (facts.node, facts.pods):
-        if listed.problem:
-            return listed.unknown
+    """Do pods ask for no more devices than the node offers?"""
     over = [row for row in _rows(facts) if row.requested > row.allocatable]
     if not over:
         return ok("no resource is asked for beyond that")
@@ -94,11 +87,14 @@ def requested(facts: NodeFacts) -> Answer:
     return warning(some(seen), remedy)
 
 
+@asked(
+    "outside-pods-waiting",
+    "The scheduler's own sentence says which nodes it has looked at, and what they lack.",
+    "node",
+    "waiting",
+)
 def waiting(facts: NodeFacts) -> Answer:
-    """Does no pod wait for this node's resources?"""
-    for listed in (facts.node, facts.waiting):
-        if listed.problem:
-            return listed.unknown
+    """Is no pod waiting for a resource of this node?"""
     names = {row.resource for row in _rows(facts)}
     found: list[tuple[str, str]] = []
     for pod in facts.waiting.items:
@@ -121,10 +117,13 @@ def _scheduler_says(pod: Object) -> str:
     return printable(next((each for each in words if each), "the scheduler has not said why"), _LINE)
 
 
+@asked(
+    "outside-pods-refused",
+    "A refused pod does not start again; its controller makes another one, which is refused, too.",
+    "pods",
+)
 def refused(facts: NodeFacts) -> Answer:
-    """Did the kubelet admit each pod?"""
-    if facts.pods.problem:
-        return facts.pods.unknown
+    """Has the kubelet admitted each pod with devices?"""
     found: list[tuple[float, str]] = []
     for pod in facts.pods.items:
         status = status_of(pod)
@@ -141,35 +140,4 @@ def refused(facts: NodeFacts) -> Answer:
     return (failed if age < FRESH else warning)(seen, remedy)
 
 
-QUESTIONS: Final = (
-    Question(
-        id="outside-allocatable",
-        title="Does the node offer all devices that it has?",
-        why="The scheduler counts allocatable devices only; with none, pods stay pending.",
-        ask=asking(allocatable),
-    ),
-    Question(
-        id="outside-zero",
-        title="Is each resource of the node served?",
-        why="A vanished plugin leaves its resource behind with 0 devices, which looks like hardware that failed.",
-        ask=asking(zero),
-    ),
-    Question(
-        id="outside-requested",
-        title="Do pods ask for no more devices than the node offers?",
-        why="If a device fails, its pod keeps it, and no new pod fits.",
-        ask=asking(requested),
-    ),
-    Question(
-        id="outside-pods-waiting",
-        title="Is no pod waiting for a resource of this node?",
-        why="The scheduler's own sentence says which nodes it has looked at, and what they lack.",
-        ask=asking(waiting),
-    ),
-    Question(
-        id="outside-pods-refused",
-        title="Has the kubelet admitted each pod with devices?",
-        why="A refused pod does not start again; its controller makes another one, which is refused, too.",
-        ask=asking(refused),
-    ),
-)
+QUESTIONS: Final = (allocatable, zero, requested, waiting, refused)

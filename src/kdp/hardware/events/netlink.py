@@ -9,10 +9,12 @@ import errno
 import os
 import socket
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
 import anyio
+from typing_extensions import override
 
 from ...storage import reading
 from ...storage.documents import parse_json
@@ -50,7 +52,7 @@ class EventWatch(ABC, Generic[Event]):
                 self.refused = f"the kernel's {self._kind} events are refused: {error.strerror}"
         else:
             self._file = _Appended(Path(self._host.inside(f"/{self._name_of_file}")))
-            await self._file.open()
+            await self._file.__aenter__()
             self.refused = self._file.refused
         return self
 
@@ -58,7 +60,7 @@ class EventWatch(ABC, Generic[Event]):
         if self._socket is not None:
             self._socket.close()
         if self._file is not None:
-            await self._file.close()
+            await self._file.__aexit__()
 
     async def events(self, *, at_most: float | None) -> list[Event]:
         """Wait for wanted events and return all that have come.
@@ -137,39 +139,25 @@ def _take(opened: socket.socket) -> tuple[list[bytes], bool]:
 
 
 @final
-class _Appended:
+class _Appended(DirectoryWatch):
     """A file of JSON objects, one in a line, to which somebody appends: what stands there at the start is not news.
 
     Args:
         file: It need not be there yet; its directory must be.
-
-    Attributes:
-        refused: Why its changes cannot be watched; None: they are.
     """
 
     def __init__(self, file: Path) -> None:
+        super().__init__()
         self._file = file
-        self._watch = DirectoryWatch()
         self._offset = 0
-        self.refused: str | None = None
 
-    async def open(self) -> None:
-        """Begin to watch."""
-        await self._watch.__aenter__()
-        self._watch.watch(self._file.parent, writes=True)
-        self.refused = self._watch.refused
-        try:
+    @override
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.watch(self._file.parent, writes=True)
+        with suppress(OSError):
             self._offset = os.stat(self._file).st_size
-        except OSError:
-            self._offset = 0
-
-    async def close(self) -> None:
-        """End that."""
-        await self._watch.__aexit__()
-
-    async def changes(self) -> None:
-        """Wait until something in the directory has changed."""
-        await self._watch.changes()
+        return self
 
     def take(self) -> list[dict[str, Any]]:
         """Return what was appended since."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
-from .markup import Element, element, elements
+from .markup import Element, element
 from .words import count, look_of
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def drawing(units: Sequence[Unit], links: Sequence[Link]) -> Element | None:
         groups.setdefault(unit.numa, []).append(unit)
     is_ring = bool(links) and len(units) <= MOST_ON_RING
     shapes, height = _ring(groups, links) if is_ring else _boxes(groups)
-    return elements(
+    return element(
         "svg",
-        shapes,
+        *shapes,
         viewBox=f"0 0 {WIDTH} {height:.0f}",
         role="img",
         aria_label=_summary(units, groups, links if is_ring else ()),

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import attrs
 
 from ...errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LONGEST: Final = 1024
 """Characters of one text."""
@@ -98,11 +95,6 @@ def element(tag: str, *children: Child, **attributes: object) -> Element:
         {name: _text(str(value)) for name, value in named.items()},
         tuple(_text(each) if isinstance(each, str) else each for each in children if each is not None and each != ""),
     )
-
-
-def elements(tag: str, children: Iterable[Child], **attributes: object) -> Element:
-    """Return an element with so many children; see `element`."""
-    return element(tag, *children, **attributes)
 
 
 def foreign(text: object) -> Element:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..state_words import RESOURCES
+from ..status import RESOURCES
 from . import words
 from .drawing import Link, drawing, units_of
-from .markup import Child, Element, element, elements, foreign
+from .markup import Child, Element, element, foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +71,7 @@ def _head(document: _Document, now: datetime) -> Element:
         ),
         # Read aloud when it changes; everything else on the page is looked up.
         element("p", _spoken(document), class_="unseen", role="status"),
-        elements("dl", _facts(document, now), class_="facts"),
+        element("dl", *_facts(document, now), class_="facts"),
     )
 
 
@@ -114,9 +114,9 @@ def _notes(document: _Document, now: datetime) -> Iterable[Element]:
         (foreign(each["class"]), ": ", foreign(each["reason"])) for each in document["backends"] if each["reason"]
     ]
     if notes:
-        yield elements("ul", (element("li", *each) for each in notes), class_="notes bad")
+        yield element("ul", *(element("li", *each) for each in notes), class_="notes bad")
     if absent := document["absent"]:
-        yield elements("ul", (element("li", foreign(each)) for each in absent), class_="notes")
+        yield element("ul", *(element("li", foreign(each)) for each in absent), class_="notes")
 
 
 # -- resources and drivers ---------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def _troubles(resource: _Document) -> Iterable[Element]:
         withheld = slices.get("withheld", {}).items()
         troubles += [f"{device} is not published: the API server has {gate} off" for device, gate in withheld]
     if troubles:
-        yield elements("ul", (element("li", foreign(each)) for each in troubles), class_="notes bad")
+        yield element("ul", *(element("li", foreign(each)) for each in troubles), class_="notes bad")
 
 
 def _devices(resource: _Document, measures: Mapping[str, _Document], now: datetime) -> Element | None:
@@ -196,8 +196,8 @@ def _table(label: str, heads: Sequence[str], rows: Iterable[Element]) -> Element
     )
     return element(
         "table",
-        element("thead", elements("tr", columns, role="row"), role="rowgroup"),
-        elements("tbody", rows, role="rowgroup"),
+        element("thead", element("tr", *columns, role="row"), role="rowgroup"),
+        element("tbody", *rows, role="rowgroup"),
         role="table",
         aria_label=label,
     )
@@ -241,7 +241,7 @@ def _measured(values: Mapping[str, float], measures: Mapping[str, _Document]) ->
     ]
     if more := len(names) - len(shown):
         shown.append(element("li", f"and {more} more", class_="minor"))
-    return [elements("ul", shown, class_="measures")]
+    return [element("ul", *shown, class_="measures")]
 
 
 def _claims(resource: _Document) -> Iterable[Element]:
@@ -308,11 +308,11 @@ def _events(events: Sequence[_Document] | None, now: datetime) -> Element | None
         "section",
         element("h2", "Events"),
         element("p", "Times are in UTC. The newest event comes first.", class_="minor"),
-        elements("ol", newest[:MOST_AT_ONCE], class_="events") if newest else element("p", "Nothing has happened yet."),
+        element("ol", *newest[:MOST_AT_ONCE], class_="events") if newest else element("p", "Nothing has happened yet."),
         element(
             "details",
             element("summary", words.count(len(earlier), "earlier event", "earlier events")),
-            elements("ol", earlier, class_="events"),
+            element("ol", *earlier, class_="events"),
         )
         if earlier
         else None,

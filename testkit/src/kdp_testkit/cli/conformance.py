@@ -180,7 +180,7 @@ def command(
     import anyio
 
     silence_grpc()
-    from kdp.cli.interruption import Interrupted, unless_interrupted
+    from .interruption import Interrupted, unless_interrupted
 
     if is_list:
         _list(mode, format)

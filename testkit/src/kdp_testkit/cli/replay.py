@@ -10,11 +10,11 @@ import anyio
 import click
 
 from kdp.cli.failures import Failure, Refusal
-from kdp.cli.interruption import Interrupted, unless_interrupted
 from kdp.cli.options import Word, format_option, refusing
 from kdp.cli.streams import console, shown
 from kdp.daemon.process import silence_grpc
 
+from .interruption import Interrupted, unless_interrupted
 from .options import check_private_mount, deadline_option, private_mount_option
 
 if TYPE_CHECKING:

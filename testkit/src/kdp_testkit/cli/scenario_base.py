@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
-from kdp.cli.interruption import Interrupted, unless_interrupted
-
 from .. import NotReached, ScenarioError
 from ..lifetime import leaves
+from .interruption import Interrupted, unless_interrupted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -210,7 +209,7 @@ class BaseScenario(ABC):
     async def process(self, *directories: str) -> AsyncGenerator[Process]:
         """Start ``kdp run`` with these options besides those that were given, and end it whatever happens."""
         command = [
-            *(sys.executable, "-m", "kdp.cli.child", "run", *self._arguments, *directories),
+            *(sys.executable, "-m", "kdp_testkit.cli.child", "run", *self._arguments, *directories),
             *("--log-format", "json", "--log-level", "info", "--http", "127.0.0.1:0", "--http-details", "all"),
         ]
         self._log_complete = anyio.Event()

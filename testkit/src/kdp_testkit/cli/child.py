@@ -1,4 +1,4 @@
-"""``python -m kdp.cli.child``: the command ``kdp`` as a child that does not outlive its parent."""
+"""``python -m kdp_testkit.cli.child``: the command ``kdp`` as a child that does not outlive its parent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from . import main
+from kdp.cli import main
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 

@@ -8,7 +8,7 @@ import signal
 import anyio
 import pytest
 
-from kdp.cli.interruption import Interrupted, unless_interrupted
+from kdp_testkit.cli.interruption import Interrupted, unless_interrupted
 
 
 async def test_what_the_work_raises_is_in_no_group() -> None:
