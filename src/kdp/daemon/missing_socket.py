@@ -15,7 +15,7 @@ import attrs
 
 from ..kubelet.sockets import PREFIX, answered_by_others
 from ..storage import reading
-from ..storage.room import why_no_file
+from ..storage.files import why_no_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

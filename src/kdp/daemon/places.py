@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..storage.room import why_no_file
+from ..storage.files import why_no_file
 from .settings import SETTINGS
 
 if TYPE_CHECKING:

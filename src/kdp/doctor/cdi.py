@@ -14,7 +14,7 @@ from ..cdi.parse import parse_spec
 from ..errors import InvalidValueError, in_one_line, message_of
 from ..storage import reading
 from ..storage.documents import parse_json
-from ..storage.room import why_no_file
+from ..storage.files import why_no_file
 from .answers import Answer, Question, Verdict, failed, not_known, ok, warning
 from .node import counted, some, text_of
 from .plain import list_in, mapping_in, mappings_in, string_in

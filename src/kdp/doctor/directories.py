@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from ..storage.room import why_no_file
+from ..storage.files import why_no_file
 from .answers import Answer, Question, Verdict, failed, ok, warning
 from .rights import AS_ROOT, is_read_only, let_write, may_write
 

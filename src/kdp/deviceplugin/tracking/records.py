@@ -18,7 +18,7 @@ import attrs
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
 from ...errors import AllocationError
-from ...storage.room import why_no_file
+from ...storage.files import why_no_file
 from ...supervision.health import SCRUBBED
 from ...supervision.hooks import check_state
 from .allocation_record import AllocationRecord
