@@ -22,8 +22,7 @@ from ..hardware.shared_host import agreed
 from ..kubelet import KubeletWatch
 from ..model.backend import WrappedBackend
 from ..startup import shown
-from ..supervision.backend_validation import scrubs
-from ..supervision.findings import resource_of, static_resources
+from ..supervision.backend_validation import resource_of, scrubs, static_resources
 from ..supervision.given import taken
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for

@@ -18,7 +18,7 @@ import attrs
 
 from ..errors import HookError, InvalidValueError, printable, sentence
 from ..model.backend import WrappedBackend
-from .findings import resource_of
+from .backend_validation import resource_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..model.backend import DeviceBackend
     from ..model.health_policy import HealthPolicy
-    from .findings import Findings
+    from .backend_validation import Findings
     from .shared_state import BackendCounts
 
 logger = logging.getLogger(__name__)

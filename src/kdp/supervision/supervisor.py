@@ -38,14 +38,20 @@ from ..model.backend import WrappedBackend, is_overridden
 from ..model.health_policy import policy_of
 from ..model.spelling import slip_of, slips_in
 from ..startup import shown
-from .backend_validation import check_attributes
+from .backend_validation import (
+    Findings,
+    check_attributes,
+    check_signatures,
+    checked_devices,
+    clashing_variable,
+    resource_of,
+    static_resources,
+)
 from .device_nodes import DeviceNodes
-from .findings import Findings, checked_devices, clashing_variable, resource_of, static_resources
 from .hooks import Hooks
 from .lifecycle import BackendLifecycle
 from .publisher import DiscoveryPublisher
 from .reporter import EventReporter
-from .signatures import check_signatures
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -26,7 +26,7 @@ from kdp.model.devices import Device, Health
 from kdp.operations.facts import Facts, facts_of
 from kdp.operations.status import MOST_DEVICES, ProcessFacts, document
 from kdp.supervision.health import DeviceHealth, HealthState
-from kdp.supervision.held_claim import HeldClaim
+from kdp.supervision.service import HeldClaim
 
 FACTS = ProcessFacts(mode="device-plugin", node="n1", directories={"cdi": None, "state": "/s"}, started=0.0)
 

@@ -23,7 +23,7 @@ from ...concurrency.threads import offload
 from ...errors import AllocationError, CdiWriteError, CheckpointError, ClaimError, KdpError, sentence
 from ...model.names import check_claim_uid
 from ...storage.files import why_no_file
-from ...supervision.findings import resource_of
+from ...supervision.backend_validation import resource_of
 from ...supervision.health import SCRUBBED
 from ...supervision.hooks import check_state
 from . import steps
