@@ -27,13 +27,12 @@ from ..supervision.given import taken
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
-from .failures import failures_of
 from .options import ManagerOptions
 from .plugin import DevicePlugin
 from .releasing import Releaser
 from .sockets import SocketNames
-from .status import ABSENT, ResourceStatus
-from .tracking.kept_resource import AllocationOwner
+from .status import ABSENT, ResourceStatus, failures_of
+from .tracking.store import AllocationOwner
 from .tracking.tracker import Tracker
 from .wire import check_renderable
 
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
     from ..kubelet.podresources import Holder
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
-    from .tracking.decisions import Decisions
-    from .tracking.tracker import ResourceView
+    from .tracking.tracker import Decisions, ResourceView
 
 
 @attrs.frozen(kw_only=True)

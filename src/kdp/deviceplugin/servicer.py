@@ -35,6 +35,7 @@ from . import wire
 from .answers import (
     Allocated,
     AllocateRefused,
+    Choices,
     Note,
     PreferenceFailed,
     code_of,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
-    from .choices import Choices
     from .options import ManagerOptions
     from .tracking.records import AllocationRecords
 
@@ -135,11 +135,7 @@ class DevicePluginServicer:
         self._post = post
         self._is_watcher = options.is_watcher
         self._counts = options.counts
-        self._choices: Choices | None = None
-        if options.history is not None:
-            from .choices import Choices  # late: few plugins pay for it
-
-            self._choices = Choices()
+        self._choices = None if options.history is None else Choices()
         self._cdi = cdi
         self._scrubs = scrubs
         self._ended = False

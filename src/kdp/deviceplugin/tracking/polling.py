@@ -78,12 +78,6 @@ class Unanswered:
     is_silent: bool = False
 
 
-def _is_silent(error: PodResourcesError) -> bool:
-    from ...kubelet.podresources import SilentKubeletError
-
-    return isinstance(error, SilentKubeletError)
-
-
 class PodResourcesPoller:
     """Asks one kubelet.
 
@@ -183,8 +177,10 @@ class PodResourcesPoller:
                 if wants_allocatable:
                     allocatable = await calls.allocatable()
         except PodResourcesError as error:
+            from ...kubelet.podresources import SilentKubeletError
+
             after = self._backoff.next()
-            silence = _is_silent(error)
+            silence = isinstance(error, SilentKubeletError)
             self.hang.note(is_silent=silence)
             is_lasting = self._backoff.failures >= FAILURES_BEFORE_WARNING
             failed = self._failed(sentence(error), after=after, is_worth_logging=is_lasting)

@@ -22,7 +22,7 @@ from ...storage.files import why_no_file
 from ...supervision.health import SCRUBBED
 from ...supervision.hooks import check_state
 from .allocation_record import AllocationRecord
-from .kept_resource import AllocationOwner, KeptResource
+from .store import AllocationOwner, KeptResource, Saved
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -446,8 +446,6 @@ class AllocationRecords:
         store = resource.store_in(self._state_dir, self._plugin_dir)
         if store is None:
             return False
-        from .store import Saved
-
         owed = self._allocations.owed(resource.name)
         # Copies, because another thread writes them.
         copies = [attrs.evolve(each, suspects=self._allocations.suspects(each)) for each in owed]

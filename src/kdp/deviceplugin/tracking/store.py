@@ -1,7 +1,7 @@
-"""`AllocationStore`: the allocations of one resource that are not released yet, in a file that outlives the process.
+"""`KeptResource`: what is kept of one resource, and for whom. `AllocationStore`: its file, which outlives the process.
 
-One JSON file for each resource and process, in a directory outside of the kubelet's (a kubelet up to 1.32 removes every
-file from the plugin directory)::
+The file has the allocations that are not released yet. There is one JSON file for each resource and process, in a
+directory outside of the kubelet's (a kubelet up to 1.32 removes every file from the plugin directory)::
 
     {"version": 1, "resource": "example.com/widget", "plugin_dir": "/var/lib/kubelet/device-plugins",
      "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]],
@@ -29,13 +29,16 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
 import attrs
 
 from ...concurrency.threads import Worker, value_of
+from ...model.backend import DeviceBackend
+from ...model.devices import Device
+from ...startup import shown
 from ...storage import files, locks, reading
 from ...supervision.given import Given
 from .allocation_record import AllocationRecord
@@ -362,3 +365,54 @@ class AllocationStore:
             extra = {"resource": self._resource, "path": str(self._directory)}
             text = f"{problem}; what is allocated now is not released if this process is killed"
             logger.warning("%s: %s", self._resource, text, extra=extra)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AllocationOwner:
+    """What a resource's backend wants to be kept.
+
+    Attributes:
+        wants_release: Whether a hook is told of the end of an allocation.
+        has_counters: Whether devices share counters, so that the list depends on what pods have.
+        scrubs: Whether a device is withheld until the hook has succeeded for the pod that had it.
+        place: Returns the id of a replica's device; None: the devices are not shared.
+        adopted: Called when it is known what earlier processes gave.
+    """
+
+    __repr__ = shown
+
+    backend: DeviceBackend
+    wants_release: bool
+    has_counters: bool = False
+    scrubs: bool = False
+    place: Callable[[str], str] | None = None
+    adopted: Callable[[], object]
+
+
+@final
+@attrs.define(eq=False)
+class KeptResource:
+    """What is kept of one resource, also when its plugin is gone.
+
+    Attributes:
+        store: Its file; None: nothing was to be saved yet.
+        is_adopting: Whether what earlier processes left is being taken over.
+        adopted: Set when that is known.
+        devices: Its devices as they were at Allocate.
+    """
+
+    __repr__ = shown
+
+    name: str
+    owner: AllocationOwner
+    store: AllocationStore | None = None
+    is_adopting: bool = False
+    adopted: asyncio.Event = attrs.field(factory=asyncio.Event)
+    devices: dict[str, Device] = attrs.field(factory=dict[str, Device])
+
+    def store_in(self, state_dir: Path | None, plugin_dir: Path) -> AllocationStore | None:
+        """Return its file in a directory, the same one each time; None: there is no directory."""
+        if self.store is None and state_dir is not None:
+            self.store = AllocationStore(state_dir, self.name, plugin_dir, releases=self.owner.wants_release)
+        return self.store

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, final
 
 import anyio
@@ -31,23 +32,22 @@ from ...concurrency.observable import Observable
 from ...model.devices import Device, Health
 from ...startup import shown
 from ..inventory import ListSnapshot
+from .allocation_record import AllocationRecord
 from .allocations import Allocations
-from .decisions import Decisions, Reregistration
 from .drift import DriftDetector
 from .pace import Pace
 from .polling import ListAnswer, PodResourcesPoller, Unanswered
 from .records import AllocationRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from ...concurrency.history import History
     from ...kubelet import KubeletPaths
     from ...kubelet.podresources import Holder, Report
-    from .allocation_record import AllocationRecord
     from .holder_log import HolderLog
-    from .kept_resource import AllocationOwner
+    from .store import AllocationOwner
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,46 @@ class ResourceView:
     phantom: frozenset[str] = attrs.field(default=frozenset(), eq=False)
     compared_at: float = attrs.field(default=0.0, eq=False)
     since: float | None = attrs.field(default=None, eq=False)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Reregistration:
+    """One resource needs a new generation, because the kubelet's view of it stays wrong.
+
+    Attributes:
+        generation: The generation whose list the kubelet does not have.
+        reason: The difference, for the log.
+    """
+
+    __repr__ = shown
+
+    resource: str
+    generation: int
+    reason: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Decisions:
+    """What follows from one round of questions.
+
+    Attributes:
+        held: Vanished devices that pods hold, by resource: keep them listed.
+        gone: Vanished devices that no pod holds, by resource: drop them.
+        unlisted: Devices that pods hold and that were never listed, by resource, each with its NUMA nodes: list them as
+            vanished.
+        ended: Allocations that pods have given back: release each.
+        reregistrations: Resources that need a new generation.
+    """
+
+    __repr__ = shown
+
+    held: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
+    gone: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
+    unlisted: Mapping[str, Mapping[str, Sequence[int]]] = attrs.field(factory=dict[str, "Mapping[str, Sequence[int]]"])
+    ended: Sequence[AllocationRecord] = ()
+    reregistrations: Sequence[Reregistration] = ()
 
 
 class Tracker:
