@@ -9,14 +9,17 @@ found is the first in natural order. Devices of one unit are twins: of a unit's 
 from __future__ import annotations
 
 import time
+from operator import add
 from typing import TYPE_CHECKING
 
-from .halves import best_of_halves
 from .problem import OutOfTime, union
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from .problem import Problem
     from .topology import Topology
+
 
 FEW = 16
 """Up to so many devices to choose among, all sets are tried."""
@@ -257,3 +260,81 @@ class _Search:
         if least_harm != best[3]:
             return least_harm < best[3]
         return not self._equal_is_open
+
+
+def best_of_halves(
+    rows: Sequence[Sequence[int]],
+    gains: Sequence[int],
+    size: int,
+    least: int,
+    score: Callable[[list[int]], tuple[int, int, int]],
+) -> list[int]:
+    """Return the best ``size`` of the positions 0 to ``len(rows) - 1``, by trying all sets.
+
+    Two halves of at most 256 subsets each are put together. However the links are, symmetric as a torus or random, this
+    takes about the same few milliseconds. Sets whose weakest link is too weak are kept out by a penalty that no gain
+    outweighs.
+
+    Args:
+        rows: The weights between them; symmetric.
+        gains: What each weighs against what is chosen already.
+        size: How many; at least 1.
+        least: No pair may be weaker; a set without a weaker pair must exist.
+        score: Minus NUMA nodes, minus harm, bits: decides between sets of equal total; called for such sets only.
+    """
+    count = len(rows)
+    penalty = -1 - sum(map(sum, rows)) - sum(gains)
+    weights = [[w if w >= least else penalty for w in row] for row in rows]
+    left, right = range((count + 1) // 2), range((count + 1) // 2, count)
+    left_totals = _totals(weights, gains, left)
+    right_totals = _totals(weights, gains, right)
+    by_size = [[b for b in range(1 << len(right)) if b.bit_count() == n] for n in range(len(right) + 1)]
+    highest = [max(right_totals[b] for b in subsets) for subsets in by_size]
+    # The most that each subset of the left half can reach; the most promising one comes first, so that others are left
+    # out soon.
+    across = _across(weights, left, right)
+    promising: list[tuple[int, int]] = []
+    for a, own in enumerate(left_totals):
+        wanted = size - a.bit_count()
+        if own >= 0 and 0 <= wanted <= len(right):
+            promising.append((own + highest[wanted] + sum(sorted(across[a], reverse=True)[:wanted]), a))
+    promising.sort(reverse=True)
+    best_total = penalty
+    tied: list[tuple[int, list[int]]] = []
+    for most, a in promising:
+        if most < best_total:
+            break
+        sums = [0]
+        for weight in across[a]:
+            sums += [weight + total for total in sums]
+        reached = [left_totals[a] + right_totals[b] + sums[b] for b in by_size[size - a.bit_count()]]
+        if max(reached) > best_total:
+            best_total, tied = max(reached), []
+        tied.append((a, reached))
+    chosen = (
+        [i for i in left if a >> i & 1] + [j for n, j in enumerate(right) if b >> n & 1]
+        for a, reached in tied
+        for b, total in zip(by_size[size - a.bit_count()], reached, strict=True)
+        if total == best_total
+    )
+    return max((score(each), each) for each in chosen)[1]
+
+
+def _across(weights: Sequence[Sequence[int]], left: range, right: range) -> list[list[int]]:
+    """Return what each subset of the left half weighs against each of the right, by the subset as bits."""
+    across = [[0] * len(right)]
+    for i in left:
+        row = weights[i][right.start : right.stop]
+        across += [list(map(add, row, others)) for others in across]
+    return across
+
+
+def _totals(weights: Sequence[Sequence[int]], gains: Sequence[int], half: range) -> list[int]:
+    """Return each subset's total, by the subset as bits."""
+    totals = [0]
+    for n, i in enumerate(half):
+        pairs = [0]
+        for j in half[:n]:
+            pairs += [weights[i][j] + total for total in pairs]
+        totals += [total + gains[i] + pair for total, pair in zip(totals, pairs, strict=True)]
+    return totals

@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING, final
 import attrs
 
 from ..errors import InvalidValueError
-from .counting import first, first_terms, numa, numa_terms, packed, packed_terms, spread, spread_terms
-from .distinct import distinct, distinct_terms
+from .counting import (
+    distinct,
+    distinct_terms,
+    first,
+    first_terms,
+    numa,
+    numa_terms,
+    packed,
+    packed_terms,
+    spread,
+    spread_terms,
+)
 from .linked import linked, linked_terms
 from .problem import Choice, Found, Problem, Rival, Term, shown
 from .topology import Topology
