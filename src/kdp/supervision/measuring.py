@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 import anyio
 import attrs
 
-from ..errors import HookError, InvalidValueError, printable, sentence
+from ..errors import HookError, InvalidValueError, sentence
 from ..model.backend import WrappedBackend
+from ..model.text import shown_value
 from .backend_validation import resource_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ MOST_DEVICES: Final = 1024
 MOST_MISTAKES: Final = 100
 """Mistakes that are remembered, so that each is told one time."""
 
-_SHOWN: Final = 80
+_shown = functools.partial(shown_value, most=80)
 
 
 @final
@@ -145,13 +146,6 @@ def _number(value: object) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _shown(value: object) -> str:
-    try:
-        return printable(repr(value), _SHOWN)
-    except Exception:  # noqa: BLE001 - whatever a class of others does
-        return f"a {type(value).__name__}"
 
 
 def _known(devices: Iterable[Device], backend: DeviceBackend) -> Mapping[str, str]:
