@@ -37,14 +37,6 @@ _CODES = {
 
 @final
 @attrs.frozen
-class PreferenceFailed:
-    """A question which devices to prefer was left to the kubelet, because something went wrong."""
-
-    __repr__ = shown
-
-
-@final
-@attrs.frozen
 class AllocateRefused:
     """An Allocate was refused.
 
@@ -77,7 +69,7 @@ class Allocated:
     why: str
 
 
-Note = PreferenceFailed | AllocateRefused | Allocated
+Note = AllocateRefused | Allocated
 """What the servicer tells its plugin, and what changes nothing in the session."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -104,7 +103,6 @@ class PluginManager(Service):
             history=options.history,
         )
         self._releaser = Releaser(self._tracker)
-        self._failed_preferences = 0
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
         self._claims = threading.Lock()
@@ -176,16 +174,6 @@ class PluginManager(Service):
             (each.label, None if found.is_absent else each.hooks.in_full(found.problem) or news.get(each))
             for each, found in latest
         )
-
-    @property
-    def preferred(self) -> Mapping[str, int]:
-        """How often the kubelet's questions which devices to prefer were ``answered`` by a policy.
-
-        Of those, what was ``remembered`` and what is ``unproven`` to be the best; and beside them ``empty``: left to
-        the kubelet, because something went wrong.
-        """
-        empty = self._failed_preferences + sum(plugin.failed_preferences for plugin in self._plugins.values())
-        return sum((supervisor.preferred for supervisor in self._supervisors), Counter(empty=empty))
 
     @property
     def kubelet_restarts(self) -> int:
@@ -363,7 +351,6 @@ class PluginManager(Service):
                 del self._plugins[name], self._owners[name]
                 with self._claims:
                     self._claimed.pop(name, None)
-                self._failed_preferences += plugin.failed_preferences
                 self._tracker.detach(name)
                 plugin.withdraw()
         self._unapplied.discard(supervisor)

@@ -70,8 +70,6 @@ class DevicePlugin:
     Attributes:
         supervisor: As given.
         inventory: The device table.
-        failed_preferences: Number of the kubelet's questions which devices to prefer that were left to the kubelet,
-            because something went wrong.
         stopped: Set when `run` has ended.
 
     Raises:
@@ -91,7 +89,6 @@ class DevicePlugin:
         self.resource = resource
         self.inventory = Inventory(encode=encode_device, worst_case=worst_case_bytes)
         self.supervisor = supervisor
-        self.failed_preferences = 0
         self._options = options
         self._names = SocketNames(options.directory, resource)
         self._rivals = rivals.Rivals(resource, options.directory, self._names.has_made)
@@ -360,8 +357,6 @@ class DevicePlugin:
 
     def _take(self, event: session.Event | answers.Note) -> None:
         match event:
-            case answers.PreferenceFailed():
-                self.failed_preferences += 1
             case answers.AllocateRefused():
                 self._doubted.set()
                 self._refusals.refused(event.ids, event.reason, is_failure=event.is_failure)

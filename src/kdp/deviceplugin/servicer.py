@@ -37,7 +37,6 @@ from .answers import (
     AllocateRefused,
     Choices,
     Note,
-    PreferenceFailed,
     code_of,
     preference_fault,
     preferred_ids,
@@ -385,7 +384,6 @@ class DevicePluginServicer:
             logger.exception("%s: internal error while choosing devices", self._resource)
             ids, fault = (), sentence(error)
         if fault is not None:
-            self._post(PreferenceFailed())
             logger.warning("%s: no preference: %s", self._resource, fault)
             return ()
         return ids

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from ..allocation import Topology
-    from ..allocation.preferences import Preferences
+    from ..allocation.policies import Preferences
     from ..concurrency.observable import Observable
     from ..hardware import Host
     from ..model.backend import DeviceBackend
@@ -114,14 +114,14 @@ def pause_after(took: float, *, interval: float) -> float:
     return max(interval - took, interval / 2)
 
 
-def _preferences(backend: DeviceBackend, policy: str | None, counts: Counter[str]) -> Preferences | None:
+def _preferences(backend: DeviceBackend, policy: str | None) -> Preferences | None:
     asked = policy or backend.policy or getattr(backend, "placement", None)
     if not asked and not is_overridden(backend, "links"):
         return None
-    from ..allocation.preferences import Preferences, policy_in_force  # late: few backends have a policy
+    from ..allocation.policies import Preferences, policy_in_force  # late: few backends have a policy
 
     chosen = policy_in_force(backend, policy)
-    return None if chosen is None else Preferences(chosen, counts)
+    return None if chosen is None else Preferences(chosen)
 
 
 class Supervisor:
@@ -147,7 +147,6 @@ class Supervisor:
         counters: What the devices of the last discovery share, by counter set and counter; empty: nobody wants to know.
         device_of: Returns the id that the backend uses for a device: without the number of a replica.
         preferences: Which devices to prefer; None: there is no policy.
-        preferred: Counts the answers: see `kdp.allocation.preferences.Preferences`.
         deadlines: As given.
         poll_interval: Seconds between discoveries; None: the backend is not polled. A backend's own may change.
         hooks: How the backend's hooks are called.
@@ -186,8 +185,7 @@ class Supervisor:
         self._lifecycle = BackendLifecycle(
             self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close
         )
-        self.preferred: Counter[str] = Counter()
-        self.preferences = _preferences(backend, policy, self.preferred)
+        self.preferences = _preferences(backend, policy)
         self._polls_links = polls_links and self.hooks.overridden("links")
         self.measuring: Measuring | None = None
         if measures and self.hooks.overridden("measure"):
