@@ -105,7 +105,7 @@ class OneOf:
 @final
 @attrs.frozen
 class Number:
-    """Reads a whole number within limits; see `number`."""
+    """Reads a whole number within limits; None: there is no upper one."""
 
     __repr__ = shown
 
@@ -125,11 +125,6 @@ class Number:
         raise Unacceptable(f"must be a whole number {limits}; valid is {self.example}")
 
 
-def number(least: int, most: int | None, example: int) -> Number:
-    """Return what reads a whole number within limits; None: there is no upper one."""
-    return Number(least, most, example)
-
-
 def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
     """Read ``SELECTOR=NUMBER`` pairs, in their order."""
     rule = "must be SELECTOR=NUMBER, several with commas, or in a file a mapping; valid is 'model=A100*=8,gpu-1=1'"
@@ -138,7 +133,7 @@ def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
         if not isinstance(selector, str) or not selector or selector.endswith("="):
             raise Unacceptable(rule)
         try:
-            checked.append((selector, number(1, MAX_REPLICAS, 4)(given)))
+            checked.append((selector, Number(1, MAX_REPLICAS, 4)(given)))
         except Unacceptable as error:
             raise Unacceptable(f"gives {selector!r} {given!r} replicas: the number {error}") from None
     if not checked:

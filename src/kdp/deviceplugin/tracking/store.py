@@ -94,17 +94,15 @@ class _OtherKubeletError(Exception):
         self.plugin_dir = plugin_dir
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class _Document:
     """What is to be in the file.
 
     Attributes:
-        number: So many were wanted until then.
         allocations: The allocations.
         taken: Files of other processes that they were in, too.
     """
 
-    number: int
     allocations: Sequence[Saved]
     taken: frozenset[Path]
 
@@ -139,8 +137,7 @@ class AllocationStore:
         self._read_from: set[Path] = set()
         self._taken: frozenset[Path] = frozenset()
         self._worker = Worker(f"kdp-state-{self._stem}")
-        self._newest = _Document(0, (), frozenset())
-        self._written = 0
+        self._newest = self._written = _Document((), frozenset())
         self._is_closed = False
         self.problem: str | None = None
 
@@ -178,7 +175,7 @@ class AllocationStore:
         Returns:
             Whether it is on disk. If not, that was said in the log, and the next save makes up for it.
         """
-        self._newest = _Document(self._newest.number + 1, allocations, self._taken)
+        self._newest = _Document(allocations, self._taken)
         try:
             async with asyncio.timeout(patience):
                 saving = self._worker.submit(self._save)
@@ -316,7 +313,7 @@ class AllocationStore:
 
     def _save(self) -> bool:
         newest = self._newest  # which holds all that an older one does, and whose own turn then has nothing to do
-        if newest.number == self._written:
+        if newest is self._written:
             return True
         try:
             if newest.allocations:
@@ -334,7 +331,7 @@ class AllocationStore:
         if self.problem is not None:
             logger.info("%s: allocations are saved again", self._resource, extra={"resource": self._resource})
         self.problem = None
-        self._written = newest.number
+        self._written = newest
         return True
 
     def _replace(self, allocations: Sequence[Saved]) -> None:
