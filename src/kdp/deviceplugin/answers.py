@@ -1,10 +1,9 @@
-"""Answers to the kubelet: checks of what ``prefer`` returned, the status code of each failure, and notes of them."""
+"""Answers to the kubelet: checks of what ``prefer`` returned, the code of each failure, and who chose the devices."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, final
 
-import attrs
 import grpc
 
 from ..errors import (
@@ -16,7 +15,6 @@ from ..errors import (
     KdpError,
     NotReady,
 )
-from ..startup import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,44 +31,6 @@ _CODES = {
     AllocationError: _Code.FAILED_PRECONDITION,
     EditConflictError: _Code.INTERNAL,  # the backend's mistake: no choice of the pod's
 }
-
-
-@final
-@attrs.frozen
-class AllocateRefused:
-    """An Allocate was refused.
-
-    Attributes:
-        ids: The devices of one container.
-        reason: The sentence that its pod shows.
-        is_failure: Whether a hook failed or was late; otherwise kdp or the backend said no.
-    """
-
-    __repr__ = shown
-
-    ids: tuple[str, ...]
-    reason: str
-    is_failure: bool
-
-
-@final
-@attrs.frozen
-class Allocated:
-    """A container was given devices.
-
-    Attributes:
-        ids: The devices.
-        why: Who chose them.
-    """
-
-    __repr__ = shown
-
-    ids: tuple[str, ...]
-    why: str
-
-
-Note = AllocateRefused | Allocated
-"""What the servicer tells its plugin, and what changes nothing in the session."""
 
 
 def code_of(error: Exception) -> grpc.StatusCode:

@@ -384,9 +384,9 @@ class PluginManager(Service):
                 plugin.forget(gone)
             if unlisted := decisions.unlisted.get(name):
                 plugin.adopt(unlisted)
-        for each in decisions.reregistrations:
-            if each.resource in self._plugins:
-                self._plugins[each.resource].reregister(each.generation, each.reason)
+        for name, (generation, reason) in decisions.reregistrations.items():
+            if name in self._plugins:
+                self._plugins[name].reregister(generation, reason)
         self._releaser.release(decisions.ended, self._tasks)
         for supervisor in {self._owners[name]: None for name in decisions.gone if name in self._owners}:
             # A resource whose last device has gone may have to go, too.

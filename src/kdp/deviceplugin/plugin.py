@@ -27,7 +27,7 @@ from ..supervision.change_log import ChangeLog
 from ..supervision.given import owners_of
 from ..supervision.obstacles import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
-from . import answers, rivals, session
+from . import rivals, session
 from .inventory import Inventory, ListChange
 from .refusal_log import RefusalLog
 from .registration import dial, register
@@ -114,7 +114,6 @@ class DevicePlugin:
         self._servicer: DevicePluginServicer | None = None
         self._known: object | None = None
         self._since = time.monotonic()
-        self._history = options.history
         self._log = StateLog(resource, options.history)
         self._change_log = ChangeLog(resource, history=options.history)
         self._refusals = RefusalLog(resource, options.history)
@@ -355,16 +354,10 @@ class DevicePlugin:
         """Ask for the orderly stop: calls in flight get `DRAIN_SECONDS`, streams end, then `run` returns."""
         self._mailbox.put_nowait(session.Stop())
 
-    def _take(self, event: session.Event | answers.Note) -> None:
-        match event:
-            case answers.AllocateRefused():
-                self._doubted.set()
-                self._refusals.refused(event.ids, event.reason, is_failure=event.is_failure)
-            case answers.Allocated():
-                if self._history is not None:
-                    self._history.add("allocated", self.resource, event.why, event.ids)
-            case _:
-                self._mailbox.put_nowait(event)
+    def _refused(self, ids: Sequence[str], reason: str, is_failure: bool) -> None:
+        """Take that an Allocate was refused: the CDI file may be the reason."""
+        self._doubted.set()
+        self._refusals.refused(ids, reason, is_failure=is_failure)
 
     async def _next_event(self) -> session.Event:
         deadline = self._session.deadline
@@ -425,7 +418,8 @@ class DevicePlugin:
             changed=self._changed,
             host=self._host,
             records=self._tracker.records,
-            post=self._take,
+            post=self._mailbox.put_nowait,
+            refused=self._refused,
             cdi=self._cdi,
             scrubs=self._scrubs,
         )

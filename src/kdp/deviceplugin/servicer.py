@@ -32,16 +32,7 @@ from ..supervision.given import Given
 from ..supervision.health import is_of_scrub
 from ..supervision.hooks import check_state
 from . import wire
-from .answers import (
-    Allocated,
-    AllocateRefused,
-    Choices,
-    Note,
-    code_of,
-    preference_fault,
-    preferred_ids,
-    result_of,
-)
+from .answers import Choices, code_of, preference_fault, preferred_ids, result_of
 from .inventory import Cursor, Inventory, ListSnapshot
 from .session import Contacted, GenerationAnswer, Registered, RegisterFailed, StreamClosed, StreamOpened
 
@@ -106,7 +97,9 @@ class DevicePluginServicer:
     Args:
         generation: Goes into every event.
         changed: Changes with every new snapshot.
-        post: Takes the session's events, and notes.
+        post: Takes the session's events.
+        refused: Called for each container whose Allocate is refused: with the devices, the sentence that its pod
+            shows, and whether a hook failed or was late; otherwise kdp or the backend said no.
     """
 
     def __init__(
@@ -120,7 +113,8 @@ class DevicePluginServicer:
         changed: Observable[None],
         host: Host,
         records: AllocationRecords,
-        post: Callable[[GenerationAnswer | Note], None],
+        post: Callable[[GenerationAnswer], None],
+        refused: Callable[[Sequence[str], str, bool], None],
         cdi: ResourceCdi | None = None,
         scrubs: bool = False,
     ) -> None:
@@ -132,9 +126,11 @@ class DevicePluginServicer:
         self._host = host
         self._records = records
         self._post = post
+        self._refused = refused
         self._is_watcher = options.is_watcher
         self._counts = options.counts
-        self._choices = None if options.history is None else Choices()
+        self._history = options.history
+        self._choices = Choices()
         self._cdi = cdi
         self._scrubs = scrubs
         self._ended = False
@@ -258,7 +254,7 @@ class DevicePluginServicer:
             return await self._allocate_container(ids)
         except Exception as error:
             is_failure = result_of(code_of(error)) == "failed"
-            self._post(AllocateRefused(tuple(sorted(set(ids))), sentence(error), is_failure))
+            self._refused(sorted(set(ids)), sentence(error), is_failure)
             raise
 
     async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:
@@ -278,8 +274,9 @@ class DevicePluginServicer:
             named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
             moving = [device for device in allocation if device.edits.device_nodes or device.identity]
             await give(allocation, {device.id: Given.of(device, named, shared) for device in moving})
-        if self._choices is not None:
-            self._post(Allocated(tuple(wanted), self._choices.why(wanted, asks=self.options.preferred_allocation)))
+        if self._history is not None:
+            why = self._choices.why(wanted, asks=self.options.preferred_allocation)
+            self._history.add("allocated", self._resource, why, wanted)
         took = time.monotonic() - started
         if logger.isEnabledFor(logging.DEBUG):
             text = f"Allocate of {', '.join(wanted)} took {took * 1000:.1f} ms"
@@ -376,7 +373,7 @@ class DevicePluginServicer:
             )
             ids, what = await self._preferred(request)
             fault = f"{what} {wrong}" if what and (wrong := preference_fault(ids, query)) else None
-            if self._choices is not None and ids and fault is None:
+            if self._history is not None and ids and fault is None:
                 self._choices.preferred(ids, what)
         except KdpError as error:
             ids, fault = (), sentence(error)

@@ -10,45 +10,13 @@ and in one generation. What a new generation does not cure is answered more and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
-
-import attrs
-from typing_extensions import override
-
-from ...startup import shown
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .pace import Pace
 
 MOST = 960.0
 """The longest that it is waited after generations that did not help, in seconds."""
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Difference:
-    """What the kubelet has wrong.
-
-    Attributes:
-        missing: Healthy devices that it does not take for healthy.
-        phantom: Devices that it takes for healthy, and that are not or do not exist.
-        seconds: For how long.
-    """
-
-    __repr__ = shown
-
-    missing: frozenset[str]
-    phantom: frozenset[str]
-    seconds: float
-
-    @override
-    def __str__(self) -> str:
-        parts: list[str] = []
-        if self.missing:
-            parts.append(f"treats {_some(self.missing)} as unhealthy or absent")
-        if self.phantom:
-            parts.append(f"treats {_some(self.phantom)} as healthy")
-        return f"the kubelet {' and '.join(parts)} although kdp reported otherwise, for {self.seconds:.0f} s"
 
 
 def _some(ids: frozenset[str]) -> str:
@@ -101,10 +69,10 @@ class DriftDetector:
         if self.next_look is not None:
             self.next_look = now + self._pace.between
 
-    def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float) -> Difference | None:
+    def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float) -> str | None:
         """Compare the ids sent as healthy with those that the kubelet takes for healthy.
 
-        Returns a difference that has lasted and is to be cured by a new generation.
+        Returns a difference that has lasted and is to be cured by a new generation, as a sentence.
         """
         missing, phantom = sent - accepted, accepted - sent
         self.disagrees = bool(missing or phantom)
@@ -125,6 +93,7 @@ class DriftDetector:
         if lasted < min(MOST, self._pace.lasting * 2.0**self._cures):
             return None
         self._cures += 1
-        difference = Difference(missing=self._missing, phantom=self._phantom, seconds=lasted)
+        parts = [f"treats {_some(self._missing)} as unhealthy or absent"] if self._missing else []
+        parts += [f"treats {_some(self._phantom)} as healthy"] if self._phantom else []
         self.lost()
-        return difference
+        return f"the kubelet {' and '.join(parts)} although kdp reported otherwise, for {lasted:.0f} s"

@@ -51,37 +51,6 @@ SAVE_PATIENCE = 1.0
 """Seconds that an Allocate waits for the disk: without it a crash could forget this allocation, nothing worse."""
 
 
-@final
-@attrs.frozen
-class Saved:
-    """One allocation as it is in the file.
-
-    Attributes:
-        record: What is known of it.
-        is_seen: Whether a list has named one of its devices.
-    """
-
-    record: AllocationRecord
-    is_seen: bool
-
-    def as_json(self) -> dict[str, object]:
-        """Return what the file says of it."""
-        use = self.record
-        pods = {} if use.suspects is None else {"pods": sorted(use.suspects)}
-        given: dict[str, object] = {}
-        if use.given:
-            given["given"] = {device_id: each.as_json() for device_id, each in use.given.items()}
-        scrubbed = {} if use.is_started else {"started": False}
-        scrubbed |= {"back": True} if use.is_back else {}
-        if use.consumes:
-            from ...supervision.counters import consumption_as_json  # late: few devices take of counters
-
-            given["consumes"] = {device_id: consumption_as_json(each) for device_id, each in use.consumes.items()}
-        pod = {"pod": list(use.pod)} if use.pod is not None else {}
-        saved = {"uid": use.uid, "ids": list(use.ids), "state": use.state, "seen": self.is_seen}
-        return {**saved, **pod, **scrubbed, **pods, **given}
-
-
 class _Unreadable(ValueError):
     """Why a file is set aside."""
 
@@ -103,7 +72,7 @@ class _Document:
         taken: Files of other processes that they were in, too.
     """
 
-    allocations: Sequence[Saved]
+    allocations: Sequence[AllocationRecord]
     taken: frozenset[Path]
 
 
@@ -141,7 +110,7 @@ class AllocationStore:
         self._is_closed = False
         self.problem: str | None = None
 
-    async def adopt(self) -> list[Saved]:
+    async def adopt(self) -> list[AllocationRecord]:
         """Return the allocations of dead processes, whose files stay until `take` was called. Blocks for the disk."""
         if self._is_closed:
             return []
@@ -156,7 +125,7 @@ class AllocationStore:
         self._read_from |= paths
         return found
 
-    async def neighbours(self) -> list[Saved]:
+    async def neighbours(self) -> list[AllocationRecord]:
         """Return the allocations of processes that live, as they saved them last. Blocks for the disk."""
         try:
             return value_of(await self._worker.submit(self._neighbours))
@@ -169,7 +138,7 @@ class AllocationStore:
         self._taken |= self._read_from
         self._read_from.clear()
 
-    async def save(self, allocations: Sequence[Saved], *, patience: float = SAVE_PATIENCE) -> bool:
+    async def save(self, allocations: Sequence[AllocationRecord], *, patience: float = SAVE_PATIENCE) -> bool:
         """Replace the file, and remove those that were taken: what they held is in it. Waits at most ``patience``.
 
         Returns:
@@ -197,9 +166,9 @@ class AllocationStore:
         self._worker.end()
         return released
 
-    def _adopt(self) -> tuple[list[Saved], set[Path], bool]:
+    def _adopt(self) -> tuple[list[AllocationRecord], set[Path], bool]:
         files.remove_drafts(self._directory, f"{self._stem}.")
-        found: dict[str, Saved] = {}
+        found: dict[str, AllocationRecord] = {}
         paths: set[Path] = set()
         has_neighbours = False
         for path in self._others():
@@ -232,11 +201,11 @@ class AllocationStore:
                 continue
             self._dead.append((path, descriptor))
             paths.add(path)
-            found.update({each.record.uid: each for each in saved})
+            found.update({each.uid: each for each in saved})
         return list(found.values()), paths, has_neighbours
 
-    def _neighbours(self) -> list[Saved]:
-        found: list[Saved] = []
+    def _neighbours(self) -> list[AllocationRecord]:
+        found: list[AllocationRecord] = []
         for path in self._others():
             with contextlib.suppress(_OtherKubeletError, _Unreadable, OSError):
                 found += self._read(reading.read(path, follow=False))
@@ -258,7 +227,7 @@ class AllocationStore:
         ]
         return [path for path in paths if path not in ours]
 
-    def _read(self, text: bytes) -> list[Saved]:
+    def _read(self, text: bytes) -> list[AllocationRecord]:
         from ...storage.documents import parse_json
 
         try:
@@ -276,7 +245,7 @@ class AllocationStore:
         except (ValueError, TypeError, KeyError) as error:
             raise _Unreadable(f"it is broken ({type(error).__name__}: {error})") from None
 
-    def _saved(self, each: Mapping[str, Any]) -> Saved:
+    def _saved(self, each: Mapping[str, Any]) -> AllocationRecord:
         """Return an allocation of a file.
 
         Raises:
@@ -284,7 +253,7 @@ class AllocationStore:
         """
         from ...supervision.counters import consumption_of_json  # late: most starts find no allocation
 
-        record = AllocationRecord(
+        return AllocationRecord(
             uid=str(each["uid"]),
             resource=self._resource,
             ids=tuple(sorted({str(i) for i in each["ids"]})),
@@ -295,8 +264,8 @@ class AllocationStore:
             pod=(str(each["pod"][0]), str(each["pod"][1])) if "pod" in each else None,
             is_started=bool(each.get("started", True)),
             is_back=bool(each.get("back", False)),
+            is_seen=bool(each["seen"]),
         )
-        return Saved(record, is_seen=bool(each["seen"]))
 
     def _set_aside(self, path: Path, error: _Unreadable | OSError) -> None:
         self.has_lost = True
@@ -334,7 +303,7 @@ class AllocationStore:
         self._written = newest
         return True
 
-    def _replace(self, allocations: Sequence[Saved]) -> None:
+    def _replace(self, allocations: Sequence[AllocationRecord]) -> None:
         import json
 
         document: dict[str, object] = {

@@ -101,23 +101,6 @@ class ResourceView:
 
 @final
 @attrs.frozen(kw_only=True)
-class Reregistration:
-    """One resource needs a new generation, because the kubelet's view of it stays wrong.
-
-    Attributes:
-        generation: The generation whose list the kubelet does not have.
-        reason: The difference, for the log.
-    """
-
-    __repr__ = shown
-
-    resource: str
-    generation: int
-    reason: str
-
-
-@final
-@attrs.frozen(kw_only=True)
 class Decisions:
     """What follows from one round of questions.
 
@@ -127,7 +110,8 @@ class Decisions:
         unlisted: Devices that pods hold and that were never listed, by resource, each with its NUMA nodes: list them as
             vanished.
         ended: Allocations that pods have given back: release each.
-        reregistrations: Resources that need a new generation.
+        reregistrations: Resources that need a new generation, because the kubelet's view of them stays wrong: each with
+            the generation whose list the kubelet does not have, and the difference, for the log.
     """
 
     __repr__ = shown
@@ -136,7 +120,7 @@ class Decisions:
     gone: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
     unlisted: Mapping[str, Mapping[str, Sequence[int]]] = attrs.field(factory=dict[str, "Mapping[str, Sequence[int]]"])
     ended: Sequence[AllocationRecord] = ()
-    reregistrations: Sequence[Reregistration] = ()
+    reregistrations: Mapping[str, tuple[int, str]] = attrs.field(factory=dict[str, "tuple[int, str]"])
 
 
 class Tracker:
@@ -339,11 +323,11 @@ class Tracker:
             self._unanswered(answer)
             return Decisions(ended=self._allocations.back(now))
         decisions = Decisions() if answer.report is None else self._decide(answer, answer.report)
-        reregistrations = [
-            found
+        reregistrations = {
+            name: found
             for name, (generation, snapshot) in sent.items()
             if (found := self._compare(name, generation, snapshot, answer.allocatable.get(name, frozenset())))
-        ]
+        }
         if self._allocations.is_waiting and now >= self._adopted_at + self._pace.look:
             self._adopted_at = now
             self.records.adopt()  # of an instance that came later and has ended
@@ -371,7 +355,7 @@ class Tracker:
 
     def _compare(
         self, name: str, generation: int | None, snapshot: ListSnapshot | None, accepted: frozenset[str]
-    ) -> Reregistration | None:
+    ) -> tuple[int, str] | None:
         resource, now = self._resources[name], time.monotonic()
         if generation != resource.generation or snapshot is None or snapshot is not resource.snapshot:
             resource.drift.postpone(now, is_outdated=True)
@@ -382,7 +366,7 @@ class Tracker:
         if difference is None or generation is None:
             return None
         logger.warning("%s: %s; registering anew", name, difference, extra={"resource": name})
-        return Reregistration(resource=name, generation=generation, reason=str(difference))
+        return generation, difference
 
     @staticmethod
     def _look_for_strangers(name: str, resource: _Resource, unknown: frozenset[str]) -> None:
