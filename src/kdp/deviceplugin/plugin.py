@@ -11,7 +11,7 @@ import contextlib
 import errno
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from .tracking.tracker import Tracker
 
 logger = logging.getLogger(__name__)
+
+_NO_LIST: Final = "there is no device list yet"
 
 
 class DevicePlugin:
@@ -259,10 +261,11 @@ class DevicePlugin:
         faults = {**self.supervisor.discovery.value.health, **blocked}
         holders = self._tracker.holders(self.resource)
         obstacle = next((health.reason for health in blocked.values()), None)
+        cause, reason = self._trouble()
         return ResourceStatus(
             resource=self.resource,
             state=self._session.state.value,
-            reason=self._reason() or obstacle,
+            reason=reason or obstacle,
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
             faults={i: health for i, health in faults.items() if snapshot and i in snapshot.devices},
@@ -272,7 +275,7 @@ class DevicePlugin:
             too_large=self._list_problem,
             kubelet=self._tracker.kubelet_problem,
             rival=self._rivals.problem or self._tracker.strangers(self.resource),
-            cause=self._cause(obstacle),
+            cause=cause or (None if obstacle is None else "obstacle"),
             view=self._tracker.view(self.resource),
             vanished=len(self.inventory.tombstones),
             since=self._since,
@@ -285,35 +288,29 @@ class DevicePlugin:
             return {}
         return blocked_health(self._found, self._cdi.obstacle, since=self._blocked_since)
 
-    def _reason(self) -> str | None:
+    def _trouble(self) -> tuple[Cause | None, str | None]:
+        """Return why the kubelet does not have the resource, in one word and as a sentence."""
         state = self._session.state
         if state is State.CONNECTED:
-            return None
+            return None, None
         if self.inventory.snapshot is None:
-            return self._list_problem or "there is no device list yet"
+            return ("list_too_large", self._list_problem) if self._list_problem else ("backend", _NO_LIST)
         view = self._kubelet.view.value
-        if state is State.WAITING and not self._options.is_watcher and view.state is not KubeletState.LISTENING:
-            refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
-            remedy = missing_right(errno.EACCES) if refused else ""
-            if view.state in (KubeletState.NO_DIRECTORY, KubeletState.NOT_A_DIRECTORY):
-                remedy = "; mount the node's directory there, or give another one: --device-plugin-dir DIR"
-            return f"{view.state.value} ({self._options.paths.kubelet_socket}){remedy}"
-        return self._session.reason
-
-    def _cause(self, obstacle: str | None) -> Cause | None:
-        """Return in one word what `_reason` says in a sentence."""
-        if self._session.state is State.CONNECTED:
-            return None if obstacle is None else "obstacle"
-        if self.inventory.snapshot is None:
-            return "backend" if self._list_problem is None else "list_too_large"
-        is_there = self._options.is_watcher or self._kubelet.view.value.state is KubeletState.LISTENING
-        return "registration" if is_there else "kubelet"
+        if self._options.is_watcher or view.state is KubeletState.LISTENING:
+            return "registration", self._session.reason
+        if state is not State.WAITING:
+            return "kubelet", self._session.reason
+        refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
+        remedy = missing_right(errno.EACCES) if refused else ""
+        if view.state in (KubeletState.NO_DIRECTORY, KubeletState.NOT_A_DIRECTORY):
+            remedy = "; mount the node's directory there, or give another one: --device-plugin-dir DIR"
+        return "kubelet", f"{view.state.value} ({self._options.paths.kubelet_socket}){remedy}"
 
     def _log_state(self) -> None:
         state = self._session.state
         if state is State.CONNECTED:
             self._log.connected(self.inventory.snapshot)
-        elif state in (State.WAITING, State.LOST) and (reason := self._reason()) is not None:
+        elif state in (State.WAITING, State.LOST) and (reason := self._trouble()[1]) is not None:
             self._log.lost(reason)
 
     # -- the driver ----------------------------------------------------------------------------------------------------
