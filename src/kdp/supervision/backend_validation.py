@@ -88,16 +88,6 @@ def _resources(value: Any) -> None:
         check_resource_name(_text(name, "a resource's name; valid is 'example.com/widget'"))
 
 
-def _poll_interval(value: Any) -> None:
-    if value is not None and not (_is_number(value) and 0 < value < math.inf):
-        raise InvalidValueError(f"{value!r} must be a number of seconds above 0, or None for never; valid is 5.0")
-
-
-def _stale_after(value: Any) -> None:
-    if not (_is_number(value) and value >= 0):
-        raise InvalidValueError(f"{value!r} must be a number of seconds; valid is 30.0")
-
-
 def _joined_env(value: Any) -> None:
     if not isinstance(value, Mapping) or not all(
         isinstance(text, str)
@@ -112,11 +102,6 @@ def _policy(value: Any) -> None:
         from ..allocation.policies import check_policy  # late: few backends have a policy
 
         check_policy(_text(value, "the name of a policy or None; valid is 'packed'"))
-
-
-def _release_policy(value: Any) -> None:
-    if value not in ("notify", "scrub"):
-        raise InvalidValueError(f"{value!r} must be 'notify' or 'scrub'")
 
 
 def _unused_hooks(value: Any) -> None:
@@ -144,11 +129,6 @@ def _measurements(value: Any) -> None:
         raise InvalidValueError(f"{len(found)} measurements: at most {MOST_MEASUREMENTS} are exported; leave some out")
 
 
-def _measure_interval(value: Any) -> None:
-    if not (_is_number(value) and 0 < value < math.inf):
-        raise InvalidValueError(f"{value!r} must be a number of seconds above 0; valid is 10.0")
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -159,17 +139,30 @@ def _text(value: Any, rule: str) -> str:
     return value
 
 
+def _must(be: Callable[[Any], bool], rule: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if not be(value):
+            raise InvalidValueError(f"{value!r} must {rule}")
+
+    return check
+
+
 _CHECKS = {
     "resource": _resource,
     "resources": _resources,
-    "poll_interval": _poll_interval,
-    "stale_after": _stale_after,
+    "poll_interval": _must(
+        lambda value: value is None or (_is_number(value) and 0 < value < math.inf),
+        "be a number of seconds above 0, or None for never; valid is 5.0",
+    ),
+    "stale_after": _must(lambda value: _is_number(value) and value >= 0, "be a number of seconds; valid is 30.0"),
     "joined_env": _joined_env,
     "policy": _policy,
-    "release_policy": _release_policy,
+    "release_policy": _must(lambda value: value in ("notify", "scrub"), "be 'notify' or 'scrub'"),
     "unused_hooks": _unused_hooks,
     "measurements": _measurements,
-    "measure_interval": _measure_interval,
+    "measure_interval": _must(
+        lambda value: _is_number(value) and 0 < value < math.inf, "be a number of seconds above 0; valid is 10.0"
+    ),
 }
 
 
