@@ -56,14 +56,6 @@ _Code = grpc.StatusCode
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
 
-_METHODS = {
-    "_options": "GetDevicePluginOptions",
-    "_prefer": "GetPreferredAllocation",
-    "_allocate": "Allocate",
-    "_pre_start": "PreStartContainer",
-}
-"""Methods of the service by those that answer them."""
-
 SLOW = 1.0
 """Seconds after which an Allocate is worth a log line: the kubelet admits no other pod meanwhile."""
 
@@ -76,19 +68,6 @@ them together may see the end first and drop the answer."""
 
 MARGIN = 0.5
 """Seconds before the kubelet's own deadline at which we answer, so that our sentence is the one it shows."""
-
-
-def _unary(
-    call: Callable[[DevicePluginServicer, _Request, _Context], Awaitable[_Reply]],
-) -> Callable[[DevicePluginServicer, _Request, _Context], Awaitable[_Reply]]:
-    """Make a method a unary call: ``settle`` waits for it, and a failure becomes a one-sentence status."""
-
-    @functools.wraps(call)
-    async def answer(self: DevicePluginServicer, request: _Request, context: _Context) -> _Reply:
-        work = call(self, request, context)
-        return await self._answer(_METHODS[call.__name__], work, context)  # pyright: ignore[reportPrivateUsage]
-
-    return answer
 
 
 class DevicePluginServicer:
@@ -147,20 +126,17 @@ class DevicePluginServicer:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Return the services for a gRPC server."""
-        unary = grpc.unary_unary_rpc_method_handler
-        services = [
-            grpc.method_handlers_generic_handler(
-                "v1beta1.DevicePlugin",
-                {
-                    "GetDevicePluginOptions": unary(self._options, wire.decode_nothing, wire.encode_options),
-                    # No serializer: the inventory hands out bytes that are ready to be sent.
-                    "ListAndWatch": grpc.unary_stream_rpc_method_handler(self._list_and_watch, wire.decode_nothing),
-                    "GetPreferredAllocation": unary(self._prefer, wire.decode_prefer, wire.encode_prefer),
-                    "Allocate": unary(self._allocate, wire.decode_allocate, wire.encode_allocate),
-                    "PreStartContainer": unary(self._pre_start, wire.decode_pre_start, wire.encode_nothing),
-                },
-            )
-        ]
+        methods = dict(
+            [
+                self._unary("GetDevicePluginOptions", self._options, wire.decode_nothing, wire.encode_options),
+                self._unary("GetPreferredAllocation", self._prefer, wire.decode_prefer, wire.encode_prefer),
+                self._unary("Allocate", self._allocate, wire.decode_allocate, wire.encode_allocate),
+                self._unary("PreStartContainer", self._pre_start, wire.decode_pre_start, wire.encode_nothing),
+                # No serializer: the inventory hands out bytes that are ready to be sent.
+                ("ListAndWatch", grpc.unary_stream_rpc_method_handler(self._list_and_watch, wire.decode_nothing)),
+            ]
+        )
+        services = [grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods)]
         if self._is_watcher:
             from ..kubelet.plugin_watcher import Registration  # late: few plugins wait for the watcher
 
@@ -195,30 +171,40 @@ class DevicePluginServicer:
             await asyncio.wait(tuple(self._calls), timeout=ABORT_SECONDS)
         await asyncio.sleep(FLUSH_SECONDS)
 
-    async def _answer(self, method: str, work: Awaitable[_Reply], context: _Context) -> _Reply:
-        """Await a call so that `settle` can end it with our own sentence."""
-        task = asyncio.current_task()
-        assert task is not None
-        began, code = time.monotonic(), _Code.CANCELLED
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)  # when the answer is sent, not when it is known
-        try:
-            reply = await work
-            code = _Code.OK
-            return reply
-        except asyncio.CancelledError:
-            if not self._drained:
-                raise  # the kubelet has lost interest
-            task.uncancel()
-            code = _Code.UNAVAILABLE
-            return await _abort(context, code, "plugin is stopping")
-        except Exception as error:
-            if not isinstance(error, KdpError):
-                logger.exception("%s: internal error in a call of the kubelet", self._resource)
-            code = code_of(error)
-            return await _abort(context, code, sentence(error))
-        finally:
-            self._counts.called(method, self._resource, result_of(code), time.monotonic() - began)
+    def _unary(
+        self,
+        method: str,
+        answer: Callable[[_Request, _Context], Awaitable[_Reply]],
+        decode: Callable[[bytes], _Request],
+        encode: Callable[[_Reply], bytes],
+    ) -> tuple[str, grpc.RpcMethodHandler[Any, Any]]:
+        """Return a method that is counted: `settle` waits for a call of it, and a failure becomes a sentence."""
+
+        async def call(request: _Request, context: _Context) -> _Reply:
+            task = asyncio.current_task()
+            assert task is not None
+            began, code = time.monotonic(), _Code.CANCELLED
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)  # when the answer is sent, not when it is known
+            try:
+                reply = await answer(request, context)
+                code = _Code.OK
+                return reply
+            except asyncio.CancelledError:
+                if not self._drained:
+                    raise  # the kubelet has lost interest
+                task.uncancel()
+                code = _Code.UNAVAILABLE
+                return await _abort(context, code, "plugin is stopping")
+            except Exception as error:
+                if not isinstance(error, KdpError):
+                    logger.exception("%s: internal error in a call of the kubelet", self._resource)
+                code = code_of(error)
+                return await _abort(context, code, sentence(error))
+            finally:
+                self._counts.called(method, self._resource, result_of(code), time.monotonic() - began)
+
+        return method, grpc.unary_unary_rpc_method_handler(call, decode, encode)
 
     async def _list_and_watch(self, _: None, context: _Context) -> None:
         self._post(StreamOpened(self._generation))
@@ -241,11 +227,9 @@ class DevicePluginServicer:
         finally:
             self._post(StreamClosed(self._generation))
 
-    @_unary
     async def _options(self, _: None, context: _Context) -> wire.PluginOptions:
         return self.options
 
-    @_unary
     async def _allocate(self, requests: Sequence[Sequence[str]], context: _Context) -> list[wire.ContainerReply]:
         return [await self._tell_refusal(ids) for ids in requests]
 
@@ -356,7 +340,6 @@ class DevicePluginServicer:
         return devices
 
     # An error would fail the pod (contract section 7), so nothing here raises but a cancellation.
-    @_unary
     async def _prefer(self, queries: Sequence[wire.PreferQuery], context: _Context) -> list[Sequence[str]]:
         return [await self._prefer_container(query) for query in queries]
 
@@ -410,7 +393,6 @@ class DevicePluginServicer:
             return (ids, "what counters leave") if len(ids) == request.size else ((), "")
         return supervisor.preferences.answer(request), "the policy"
 
-    @_unary
     async def _pre_start(self, ids: Sequence[str], context: _Context) -> None:
         if not self.options.pre_start_required:
             return
