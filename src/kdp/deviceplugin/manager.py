@@ -95,13 +95,7 @@ class PluginManager(Service):
         self._options = options = options or ManagerOptions()
         self._host = agreed(backends, options.host)
         self._kubelet = KubeletWatch(options.directory, options.history)
-        self._tracker = Tracker(
-            options.paths,
-            state_dir=options.state_dir,
-            pace=options.pace,
-            always_lists=options.follows_pods,
-            history=options.history,
-        )
+        self._tracker = Tracker(options)
         self._releaser = Releaser(self._tracker)
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}

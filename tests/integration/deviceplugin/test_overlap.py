@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.sockets import SocketNames
-from kdp.deviceplugin.tracking.pace import Pace
 from kdp.deviceplugin.tracking.tracker import ResourceView
 from kdp.testing import SimulatedKubelet, events
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .pace import Pace
+    from ..options import Pace
 
 MOST = 960.0
 """The longest that it is waited after generations that did not help, in seconds."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...kubelet import KubeletPaths
     from ...kubelet.podresources import PodResources, Report  # noqa: TC004 - late: nobody asks at first
     from ...kubelet.podsapi import PodsWatch
-    from .pace import Pace
+    from ..options import Pace
 
 logger = logging.getLogger(__name__)
 

@@ -32,19 +32,16 @@ from ...concurrency.observable import Observable
 from ...model.devices import Device, Health
 from ...startup import shown
 from ..inventory import ListSnapshot
+from ..options import ManagerOptions, Pace
 from .allocation_record import AllocationRecord
 from .allocations import Allocations
 from .drift import DriftDetector
-from .pace import Pace
 from .polling import ListAnswer, PodResourcesPoller, Unanswered
 from .records import AllocationRecords
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-    from pathlib import Path
 
-    from ...concurrency.history import History
-    from ...kubelet import KubeletPaths
     from ...kubelet.podresources import Holder, Report
     from .holder_log import HolderLog
     from .store import AllocationOwner
@@ -126,39 +123,27 @@ class Decisions:
 class Tracker:
     """Tracks what pods hold. Run `run` in a task group, and call `look` again and again.
 
-    Args:
-        paths: The kubelet's directories.
-        state_dir: Where allocations are saved; None: nowhere.
-        pace: How often the kubelet is asked; None: `Pace`'s defaults.
-        always_lists: Whether List is asked with each comparison, so that `holders` is not older than that.
-        history: Takes which pods get devices and give them back; None: nobody reads it.
-
     Attributes:
         records: The allocations that are not released yet.
         holders_asked_at: When `holders` was asked for, on `time.monotonic`'s clock; None: there was no list.
     """
 
-    def __init__(
-        self,
-        paths: KubeletPaths,
-        *,
-        state_dir: Path | None = None,
-        pace: Pace | None = None,
-        always_lists: bool = False,
-        history: History | None = None,
-    ) -> None:
+    def __init__(self, options: ManagerOptions) -> None:
         self._holder_log: HolderLog | None = None
-        if history is not None or logger.isEnabledFor(logging.DEBUG):
+        if options.history is not None or logger.isEnabledFor(logging.DEBUG):
             from .holder_log import HolderLog  # late: few plugins pay for it
 
-            self._holder_log = HolderLog(history)
-        self._pace = pace or Pace()
-        self._always_lists = always_lists
+            self._holder_log = HolderLog(options.history)
+        self._pace = options.pace or Pace()
+        self._always_lists = options.follows_pods
         self._allocations = Allocations(self._pace)
         self.records = AllocationRecords(
-            self._allocations, plugin_dir=paths.device_plugin_dir, state_dir=state_dir, period=self._pace.look
+            self._allocations,
+            plugin_dir=options.paths.device_plugin_dir,
+            state_dir=options.state_dir,
+            period=self._pace.look,
         )
-        self._poller = PodResourcesPoller(paths, self._pace)
+        self._poller = PodResourcesPoller(options.paths, self._pace)
         self._resources: dict[str, _Resource] = {}
         self._holders: Mapping[tuple[str, str], Holder] | None = None
         self.holders_asked_at: float | None = None

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking.drift import DriftDetector
-from kdp.deviceplugin.tracking.pace import Pace
 
 ALL = frozenset({"w0", "w1", "w2"})
 NONE: frozenset[str] = frozenset()

@@ -10,8 +10,8 @@ import anyio
 import attrs
 from tests.fuzzing import as_bytes, damaged, fuzz, replaced
 
+from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking.allocations import Allocations
-from kdp.deviceplugin.tracking.pace import Pace
 from kdp.deviceplugin.tracking.store import AllocationStore
 from kdp.supervision.hooks import check_state
 
