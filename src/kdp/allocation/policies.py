@@ -137,7 +137,7 @@ def explain(
     for position in found.positions:
         if position in problem.must or len(problem.devices) == problem.size:
             continue
-        rival = policy.search(problem.without(position), topology, time.monotonic() + budget)
+        rival = policy.search(attrs.evolve(problem, barred=frozenset({position})), topology, time.monotonic() + budget)
         terms = policy.terms(problem, topology, rival.positions)
         rank = (*(term.rank for term in terms), problem.bits(rival.positions))
         if best is None or rank > best[0]:

@@ -6,7 +6,6 @@ likely what it was.
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Mapping
@@ -114,11 +113,10 @@ async def follow_labels(
     while True:
         await publisher.discovery.after(version)
         version = publisher.discovery.version
-        ask = functools.partial(ask_labels, hooks, labelling, backend, deadline=deadline)
         while publisher.taken_at is not None and (devices := publisher.devices) != asked:
             started = time.monotonic()
             try:
-                labelling.set(await ask(devices))
+                labelling.set(await ask_labels(hooks, labelling, backend, devices, deadline=deadline))
             except HookError as error:
                 problem = sentence(error)
                 if problem != logged:

@@ -149,12 +149,8 @@ def _number(value: object) -> float | None:
 
 
 def _known(devices: Iterable[Device], backend: DeviceBackend) -> Mapping[str, str]:
-    found = {device.id: resource_of(device, backend) for device in devices}
-    if isinstance(backend, WrappedBackend):
-        from ..allocation.sharing import base_id  # late: few devices are shared
-
-        return {base_id(device_id): resource for device_id, resource in found.items()}
-    return found
+    place = backend.device_of if isinstance(backend, WrappedBackend) else str
+    return {place(device.id): resource_of(device, backend) for device in devices}
 
 
 async def follow_measurements(
