@@ -28,8 +28,8 @@ from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
 from .options import ManagerOptions
 from .plugin import DevicePlugin
+from .registration import SocketNames
 from .releasing import Releaser
-from .sockets import SocketNames
 from .status import ABSENT, ResourceStatus, failures_of
 from .tracking.store import AllocationOwner
 from .tracking.tracker import Tracker

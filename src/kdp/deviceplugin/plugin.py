@@ -30,10 +30,9 @@ from ..supervision.service import DRAIN_SECONDS
 from . import rivals, session
 from .inventory import Inventory, ListChange
 from .refusal_log import RefusalLog
-from .registration import dial, register
+from .registration import SocketNames, dial, register
 from .servicer import DevicePluginServicer
 from .session import Session, State
-from .sockets import SocketNames
 from .state_log import StateLog
 from .status import ResourceStatus
 from .wire import encode_device, worst_case_bytes

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kdp.deviceplugin.options import Pace
-from kdp.deviceplugin.sockets import SocketNames
+from kdp.deviceplugin.registration import SocketNames
 from kdp.deviceplugin.tracking.tracker import ResourceView
 from kdp.testing import SimulatedKubelet, events
 
