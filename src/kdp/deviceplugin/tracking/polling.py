@@ -75,7 +75,7 @@ class Unanswered:
 
     problem: str
     is_news: bool
-    is_silent: bool = False
+    is_silent: bool
 
 
 class PodResourcesPoller:
@@ -180,11 +180,10 @@ class PodResourcesPoller:
             from ...kubelet.podresources import SilentKubeletError
 
             after = self._backoff.next()
-            silence = isinstance(error, SilentKubeletError)
-            self.hang.note(is_silent=silence)
+            is_silent = isinstance(error, SilentKubeletError)
+            self.hang.note(is_silent=is_silent)
             is_lasting = self._backoff.failures >= FAILURES_BEFORE_WARNING
-            failed = self._failed(sentence(error), after=after, is_worth_logging=is_lasting)
-            return attrs.evolve(failed, is_silent=silence)
+            return self._failed(sentence(error), after=after, is_worth_logging=is_lasting, is_silent=is_silent)
         self.hang.note(is_silent=False)
         self._absence.reset()
         self._backoff.reset()
@@ -207,9 +206,9 @@ class PodResourcesPoller:
             self._made_at, self._up_since = made_at, now - max(0.0, time.time() - made_at)
         return now - self._up_since
 
-    def _failed(self, problem: str, *, after: float, is_worth_logging: bool) -> Unanswered:
+    def _failed(self, problem: str, *, after: float, is_worth_logging: bool, is_silent: bool = False) -> Unanswered:
         self.not_before = time.monotonic() + after
         is_news = is_worth_logging and self._problem is None
         if is_news:
             self._problem = problem
-        return Unanswered(problem=problem, is_news=is_news)
+        return Unanswered(problem=problem, is_news=is_news, is_silent=is_silent)
