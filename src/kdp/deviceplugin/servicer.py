@@ -126,7 +126,7 @@ class DevicePluginServicer:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Return the services for a gRPC server."""
-        methods = dict(
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = dict(
             [
                 self._unary("GetDevicePluginOptions", self._options, wire.decode_nothing, wire.encode_options),
                 self._unary("GetPreferredAllocation", self._prefer, wire.decode_prefer, wire.encode_prefer),

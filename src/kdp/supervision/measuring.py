@@ -22,7 +22,7 @@ from ..model.text import shown_value
 from .backend_validation import resource_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
@@ -149,7 +149,7 @@ def _number(value: object) -> float | None:
 
 
 def _known(devices: Iterable[Device], backend: DeviceBackend) -> Mapping[str, str]:
-    place = backend.device_of if isinstance(backend, WrappedBackend) else str
+    place: Callable[[str], str] = backend.device_of if isinstance(backend, WrappedBackend) else str
     return {place(device.id): resource_of(device, backend) for device in devices}
 
 
