@@ -24,8 +24,6 @@ from .problem import Problem
 from .sharing import base_id, replica_id
 
 if TYPE_CHECKING:
-    import threading
-
     from ..model.edits import ContainerEdits
     from .sharing import Sharing
 
@@ -262,12 +260,9 @@ class _Relay:
     """The vendor's `Reporter`: a fault of a device is one of all its replicas."""
 
     def __init__(self, report: Reporter, most: int) -> None:
+        self.stopping = report.stopping
         self._report = report
         self._most = most
-
-    @property
-    def stopping(self) -> threading.Event:
-        return self._report.stopping
 
     def rescan(self) -> None:
         self._report.rescan()

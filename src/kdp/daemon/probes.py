@@ -173,6 +173,9 @@ class Probes:
         node: The node's name, by which it may be asked as well; None: unknown.
         why_blocked: Returns the sentence for an event loop that does not answer. Called in the thread that answers.
 
+    Attributes:
+        url: Its TCP address, with the port that it really has; empty: it has none.
+
     Raises:
         ConfigurationError: Nobody can listen at the address.
     """
@@ -201,17 +204,12 @@ class Probes:
         self._wake: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
         self._start_later: asyncio.TimerHandle | None = None
-        self._name = "" if self._listening is None else _url(self._listening)
+        self.url = "" if self._listening is None else _url(self._listening)
         self._start()
         if address is not None:
             others = "".join(f", and {self.url}{path}" for path, page in pages.items() if not page.is_private)
             text = "health probes at %s/livez and %s/readyz%s"
             logger.info(text, self.url, self.url, others, extra={"address": self.url})
-
-    @property
-    def url(self) -> str:
-        """The server's TCP address, with the port that it really has; empty: it has none."""
-        return self._name
 
     def close(self) -> None:
         """Stop listening. Idempotent."""

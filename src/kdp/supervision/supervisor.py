@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
     from ..allocation import Topology
     from ..allocation.policies import Preferences
-    from ..concurrency.observable import Observable
     from ..hardware import Host
     from ..model.backend import DeviceBackend
     from ..model.devices import Device, Health
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
     from .health import HealthChange
     from .labelling import Labelling
     from .measuring import Measuring
-    from .publisher import Discovery
     from .shared_state import SharedState
 
 logger = logging.getLogger(__name__)
@@ -144,6 +142,7 @@ class Supervisor:
         wants_counters: Whether ``counters`` is called after each discovery whose devices consume any.
 
     Attributes:
+        discovery: The newest `Discovery`.
         counters: What the devices of the last discovery share, by counter set and counter; empty: nobody wants to know.
         device_of: Returns the id that the backend uses for a device: without the number of a replica.
         preferences: Which devices to prefer; None: there is no policy.
@@ -206,6 +205,7 @@ class Supervisor:
         self.outdated: Callable[[Sequence[Device]], Mapping[str, str]] = lambda _: {}
         self._policy = policy_of(backend, health_policy or {})
         self._publisher = DiscoveryPublisher(backend, self._policy, observe, self.hooks.state.counts)
+        self.discovery = self._publisher.discovery
         self.hooks.waiting = self._publisher.wait
         for slip in slips_in(backend):
             logger.warning("%s", slip)
@@ -219,11 +219,6 @@ class Supervisor:
         self._shared_nodes: tuple[tuple[Device, ...], frozenset[str]] = (), frozenset()
 
     # -- what others ask for -------------------------------------------------------------------------------------------
-
-    @property
-    def discovery(self) -> Observable[Discovery]:
-        """The newest `Discovery`."""
-        return self._publisher.discovery
 
     @property
     def discovered_at(self) -> float | None:
