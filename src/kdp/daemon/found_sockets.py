@@ -93,33 +93,30 @@ def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/
     traces = list(dict.fromkeys([*_locks(directory, locks), *_sockets(paths.device_plugin_dir)]))
     more = f" and {len(traces) - _MOST_TOLD} more" if len(traces) > _MOST_TOLD else ""
     running = f", although {', '.join(traces[:_MOST_TOLD])}{more}" if traces else ""
-    is_running = bool(traces)
+    is_closed, seen = False, f"the state directory {directory}"
     try:
         os.listdir(directory)
     except FileNotFoundError:
+        seen += f" does not exist{running}"
         remedy = "give the directory of the plugin, or start a plugin with this one: --state-dir DIR"
-        return Absence(f"the state directory {directory} does not exist{running}", remedy, is_running)
     except NotADirectoryError:
+        seen += f" is no directory{running}"
         remedy = f"remove it, or give another one: --state-dir DIR; ls -l {directory}"
-        return Absence(f"the state directory {directory} is no directory{running}", remedy, is_running)
     except OSError as error:
-        return Absence(
-            f"the state directory {directory} cannot be read ({error.strerror}){running}",
-            "run this as root, or as the user whose process the plugin is",
-            is_running,
-            is_closed=isinstance(error, PermissionError),
-        )
-    seen = f"no plugin has a socket in {directory}{running}"
-    if not is_running:
-        return Absence(seen, "is it running, with this state directory? If it has another socket, give --socket PATH")
-    if (obstacle := why_no_file(directory)) is not None:
-        return Absence(f"{seen}; none can be made there: {obstacle}", _mend(directory, obstacle), is_running=True)
-    return Absence(
-        seen,
-        "a plugin makes a removed socket again within 10 s, so ask again; if it has another state directory, give it "
-        "with --state-dir DIR; its log says why it has no socket",
-        is_running=True,
-    )
+        is_closed = isinstance(error, PermissionError)
+        seen += f" cannot be read ({error.strerror}){running}"
+        remedy = "run this as root, or as the user whose process the plugin is"
+    else:
+        seen = f"no plugin has a socket in {directory}{running}"
+        remedy = "is it running, with this state directory? If it has another socket, give --socket PATH"
+        if traces and (obstacle := why_no_file(directory)) is not None:
+            seen, remedy = f"{seen}; none can be made there: {obstacle}", _mend(directory, obstacle)
+        elif traces:
+            remedy = (
+                "a plugin makes a removed socket again within 10 s, so ask again; if it has another state directory, "
+                "give it with --state-dir DIR; its log says why it has no socket"
+            )
+    return Absence(seen, remedy, is_running=bool(traces), is_closed=is_closed)
 
 
 def _mend(directory: Path, obstacle: str) -> str:
