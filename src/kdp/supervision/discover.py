@@ -43,15 +43,11 @@ async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, t
 
 async def discover_labels(backend: DeviceBackend, *, host: Host) -> NodeLabels:
     """Do as `discover_once` does, and return the labels that the backend wants for the node."""
-    from .labelling import ask_labels
-
     async with _supervised(backend, host, wants_labels=True) as supervisor:
         found = await supervisor.once()
         assert supervisor.labelling is not None  # as was asked for
         devices = tuple(device for held in found.values() for device in held)
-        return await ask_labels(
-            supervisor.hooks, supervisor.labelling, backend, devices, deadline=supervisor.deadlines.labels
-        )
+        return await supervisor.labelling.ask(supervisor.hooks, backend, devices, deadline=supervisor.deadlines.labels)
 
 
 @asynccontextmanager

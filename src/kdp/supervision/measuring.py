@@ -78,6 +78,29 @@ class Measuring:
         self._counters = {each.name: each.kind == "counter" for each in declared}
         self._mistakes: set[str] = set()
 
+    async def follow(
+        self, hooks: Hooks, publisher: DiscoveryPublisher, backend: DeviceBackend, *, deadline: float
+    ) -> NoReturn:
+        """Ask what the devices measure, in each ``measure_interval``, until the hook raises `NotReady`."""
+        logged = ""
+        interval = backend.measure_interval  # as it was checked with the last discovery
+        try:
+            while True:
+                await anyio.sleep(max(0.0, self.asked_at + interval - time.monotonic()))
+                self.asked_at = time.monotonic()
+                take = functools.partial(self.take, known=_known(publisher.devices, backend))
+                try:
+                    self.values = await hooks.call("measure", deadline=deadline, then=take)
+                except HookError as error:
+                    self.values = {}
+                    if sentence(error) != logged:
+                        logged = sentence(error)
+                        logger.warning("%s: %s; nothing is measured meanwhile", hooks.label, logged)
+                else:
+                    logged = ""
+        finally:
+            self.values = {}
+
     def take(self, found: Any, known: Mapping[str, str]) -> Mapping[str, Measured]:
         """Return what can be used of what ``measure`` returned; what cannot is told in the log. In the hook's thread.
 
@@ -151,34 +174,3 @@ def _number(value: object) -> float | None:
 def _known(devices: Iterable[Device], backend: DeviceBackend) -> Mapping[str, str]:
     place: Callable[[str], str] = backend.device_of if isinstance(backend, WrappedBackend) else str
     return {place(device.id): resource_of(device, backend) for device in devices}
-
-
-async def follow_measurements(
-    hooks: Hooks,
-    publisher: DiscoveryPublisher,
-    measuring: Measuring,
-    backend: DeviceBackend,
-    *,
-    deadline: float,
-) -> NoReturn:
-    """Ask what the devices measure, in each ``measure_interval``, until the hook raises `NotReady`."""
-    logged = ""
-    interval = backend.measure_interval  # as it was checked with the last discovery
-    try:
-        while True:
-            await anyio.sleep(max(0.0, measuring.asked_at + interval - time.monotonic()))
-            measuring.asked_at = time.monotonic()
-            known = _known(publisher.devices, backend)
-            try:
-                measuring.values = await hooks.call(
-                    "measure", deadline=deadline, then=functools.partial(measuring.take, known=known)
-                )
-            except HookError as error:
-                measuring.values = {}
-                if sentence(error) != logged:
-                    logged = sentence(error)
-                    logger.warning("%s: %s; nothing is measured meanwhile", hooks.label, logged)
-            else:
-                logged = ""
-    finally:
-        measuring.values = {}

@@ -18,6 +18,7 @@ import logging
 import random
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -318,29 +319,32 @@ class Supervisor:
         """Discover and watch until a hook says `NotReady`."""
         reporter = EventReporter(self._publisher, self.rescan)
         discovered = anyio.Event()
+        asked = self.hooks, self._publisher, self.backend
         try:
             with anyio.CancelScope() as self._opened_scope:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._until_not_ready, self._discover_forever, discovered)
+                    tasks.start_soon(self._until_not_ready, partial(self._discover_forever, discovered))
                     tasks.start_soon(self._follow_nodes)
                     if self._polls_links and self.preferences is not None:
-                        tasks.start_soon(self._until_not_ready, self._follow_links, self.preferences)
+                        tasks.start_soon(self._until_not_ready, partial(self._follow_links, self.preferences))
                     if self.labelling is not None:
-                        tasks.start_soon(self._until_not_ready, self._follow_labels, self.labelling)
+                        ask = partial(self.labelling.follow, *asked, deadline=self.deadlines.labels)
+                        tasks.start_soon(self._until_not_ready, ask)
                     wants_watch = self.hooks.overridden("watch")
                     if wants_watch or self.measuring is not None:
                         await discovered.wait()
                     if self.measuring is not None:
-                        tasks.start_soon(self._until_not_ready, self._follow_measurements, self.measuring)
+                        ask = partial(self.measuring.follow, *asked, deadline=self.deadlines.measure)
+                        tasks.start_soon(self._until_not_ready, ask)
                     if wants_watch:
-                        tasks.start_soon(self._until_not_ready, self._watch_forever, reporter)
+                        tasks.start_soon(self._until_not_ready, partial(self._watch_forever, reporter))
         finally:
             self._opened_scope = None
             reporter.stopping.set()
 
-    async def _until_not_ready(self, work: Callable[[Any], Awaitable[None]], argument: object) -> None:
+    async def _until_not_ready(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work(argument)
+            await work()
         except NotReady as error:
             self._drop(error)
 
@@ -477,16 +481,6 @@ class Supervisor:
         await follow_links(
             self.hooks, self._publisher, preferences, deadline=self.deadlines.links, retry_after=RETRY_AFTER
         )
-
-    async def _follow_measurements(self, measuring: Measuring) -> None:
-        from .measuring import follow_measurements
-
-        await follow_measurements(self.hooks, self._publisher, measuring, self.backend, deadline=self.deadlines.measure)
-
-    async def _follow_labels(self, labelling: Labelling) -> None:
-        from .labelling import follow_labels
-
-        await follow_labels(self.hooks, self._publisher, labelling, self.backend, deadline=self.deadlines.labels)
 
     async def _follow_nodes(self) -> None:
         while True:
