@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from .links import ask_links
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ async def discover_linked(
     async with _supervised(backend, host) as supervisor:
         found = await supervisor.once()
         devices = tuple(device for held in found.values() for device in held)
-        return found, await supervisor.links(devices) if supervisor.hooks.overridden("links") else None
+        if not supervisor.hooks.overridden("links"):
+            return found, None
+        return found, await ask_links(supervisor.hooks, devices, deadline=supervisor.deadlines.links)
 
 
 async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, tuple[Device, ...]]:

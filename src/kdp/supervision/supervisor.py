@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import EllipsisType
 
-    from ..allocation import Topology
     from ..allocation.policies import Preferences
     from ..hardware import Host
     from ..model.backend import DeviceBackend
@@ -270,12 +269,6 @@ class Supervisor:
             self._drop(error)
             raise
 
-    async def links(self, devices: tuple[Device, ...]) -> Topology:
-        """Ask the backend how the units of these devices are linked; see `ask_links`."""
-        from .links import ask_links  # late: few backends have links
-
-        return await ask_links(self.hooks, devices, deadline=self.deadlines.links)
-
     # -- the life of the backend ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -326,7 +319,11 @@ class Supervisor:
                     tasks.start_soon(self._until_not_ready, partial(self._discover_forever, discovered))
                     tasks.start_soon(self._follow_nodes)
                     if self._polls_links and self.preferences is not None:
-                        tasks.start_soon(self._until_not_ready, partial(self._follow_links, self.preferences))
+                        from .links import follow_links  # late: few backends have links
+
+                        links = partial(follow_links, self.hooks, self._publisher, self.preferences)
+                        ask = partial(links, deadline=self.deadlines.links, retry_after=RETRY_AFTER)
+                        tasks.start_soon(self._until_not_ready, ask)
                     if self.labelling is not None:
                         ask = partial(self.labelling.follow, *asked, deadline=self.deadlines.labels)
                         tasks.start_soon(self._until_not_ready, ask)
@@ -474,13 +471,6 @@ class Supervisor:
                 await anyio.sleep(backoff.next())
             else:
                 return
-
-    async def _follow_links(self, preferences: Preferences) -> None:
-        from .links import follow_links
-
-        await follow_links(
-            self.hooks, self._publisher, preferences, deadline=self.deadlines.links, retry_after=RETRY_AFTER
-        )
 
     async def _follow_nodes(self) -> None:
         while True:
