@@ -201,10 +201,6 @@ def _same(_self: _Shared, *args: Any) -> tuple[Any, ...]:
     return args
 
 
-def _replicated(self: _Shared, found: Iterable[Device]) -> list[Device]:
-    return self.replicated(found)
-
-
 def _limited(self: _Shared, allocation: Allocation) -> tuple[Allocation]:
     self.check_limit(allocation)
     return (self.of_containers(allocation),)
@@ -279,7 +275,7 @@ class _Relay:
 
 
 _WRAPPERS: Mapping[str, Callable[[_Hook], _Hook]] = {
-    "discover": lambda inner: _wrapped(inner, _same, _replicated),
+    "discover": lambda inner: _wrapped(inner, _same, _Shared.replicated),
     "open": lambda inner: _wrapped(inner, _same),
     "close": lambda inner: _wrapped(inner, _same),
     "watch": lambda inner: _wrapped(inner, _watching),
