@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from ..kubelet.podresources import Holder
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
-    from .tracking.tracker import Decisions, ResourceView
+    from .tracking.drift import ResourceView
+    from .tracking.tracker import Decisions
 
 
 @attrs.frozen(kw_only=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ..supervision.publisher import Discovery
-    from .tracking.tracker import ResourceView  # noqa: TC004 - attrs reads no annotation
+    from .tracking.drift import ResourceView  # noqa: TC004 - attrs reads no annotation
 
 ABSENT: Final = "no hardware"
 """The state of a resource that is not registered because the node has no such hardware."""

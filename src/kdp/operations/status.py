@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..concurrency.history import Event
-    from ..deviceplugin.tracking.tracker import ResourceView
+    from ..deviceplugin.tracking.drift import ResourceView
     from ..model.devices import Device
     from ..supervision.health import DeviceHealth
     from ..supervision.service import BaseStatus, ServicePart

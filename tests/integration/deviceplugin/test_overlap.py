@@ -12,7 +12,7 @@ import pytest
 
 from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.registration import SocketNames
-from kdp.deviceplugin.tracking.tracker import ResourceView
+from kdp.deviceplugin.tracking.drift import ResourceView
 from kdp.testing import SimulatedKubelet, events
 
 from ..testkit.bare_plugin import BarePlugin

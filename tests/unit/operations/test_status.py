@@ -16,7 +16,7 @@ from kdp.daemon.parsers import Address
 from kdp.daemon.settings import Settings
 from kdp.deviceplugin.manager import Status
 from kdp.deviceplugin.status import ResourceStatus
-from kdp.deviceplugin.tracking.tracker import ResourceView
+from kdp.deviceplugin.tracking.drift import ResourceView
 from kdp.dra.driver import Status as DraStatus
 from kdp.dra.plugin import DriverStatus
 from kdp.dra.publishing.actions import PublisherStatus

@@ -10,7 +10,11 @@ and in one generation. What a new generation does not cure is answered more and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
+
+import attrs
+
+from ...startup import shown
 
 if TYPE_CHECKING:
     from ..options import Pace
@@ -24,16 +28,36 @@ def _some(ids: frozenset[str]) -> str:
     return f"device {first}" if len(ids) == 1 else f"{len(ids)} devices ({first}, ...)"
 
 
+@final
+@attrs.frozen
+class ResourceView:
+    """How the kubelet sees a resource, as of the last comparison.
+
+    Attributes:
+        disagrees: Whether it takes other devices for healthy than it was sent as healthy.
+        foreign: How many devices it has that are not ours.
+        missing: Healthy devices that it does not take for healthy.
+        phantom: Devices that it takes for healthy, and that are not.
+        compared_at: When that was, on `time.monotonic`'s clock.
+        since: Since when it has disagreed; None: it agrees.
+    """
+
+    __repr__ = shown
+
+    disagrees: bool
+    foreign: int
+    missing: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    phantom: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    compared_at: float = attrs.field(default=0.0, eq=False)
+    since: float | None = attrs.field(default=None, eq=False)
+
+
 class DriftDetector:
     """The kubelet's view of one resource.
 
     Attributes:
         next_look: When to compare; None: not while no generation is connected.
-        disagrees: Whether the last comparison found a difference, in whichever generation; None: there was none.
-        missing: The healthy devices that it did not take for healthy at the last comparison.
-        phantom: The devices that it took for healthy then, and that are not.
-        compared_at: When that was; None: there was no comparison.
-        differs_since: Since when each comparison has found a difference; None: the last one found none.
+        view: What the last comparison found, in whichever generation; None: there was none.
     """
 
     def __init__(self, pace: Pace) -> None:
@@ -43,11 +67,7 @@ class DriftDetector:
         self._since = 0.0
         self._cures = 0
         self.next_look: float | None = None
-        self.disagrees: bool | None = None
-        self.missing: frozenset[str] = frozenset()
-        self.phantom: frozenset[str] = frozenset()
-        self.compared_at: float | None = None
-        self.differs_since: float | None = None
+        self.view: ResourceView | None = None
 
     def connected(self, now: float) -> None:
         """A generation is connected: look soon."""
@@ -75,9 +95,11 @@ class DriftDetector:
         Returns a difference that has lasted and is to be cured by a new generation, as a sentence.
         """
         missing, phantom = sent - accepted, accepted - sent
-        self.disagrees = bool(missing or phantom)
-        self.missing, self.phantom, self.compared_at = missing, phantom, now
-        self.differs_since = (now if self.differs_since is None else self.differs_since) if self.disagrees else None
+        disagrees, before = bool(missing or phantom), self.view
+        since = now if before is None or before.since is None else before.since
+        self.view = ResourceView(
+            disagrees, 0, missing=missing, phantom=phantom, compared_at=now, since=since if disagrees else None
+        )
         if not missing and not phantom:
             self._cures = 0
         began_before = bool(self._missing & missing or self._phantom & phantom)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ...kubelet.podresources import Holder, Report
+    from .drift import ResourceView
     from .holder_log import HolderLog
     from .store import AllocationOwner
 
@@ -70,30 +71,6 @@ class _Resource:
     """Ids that the kubelet took for healthy at the last look, and that are in none of our lists."""
     strangers: frozenset[str] = frozenset()
     """Those of them that it has taken for healthy at two looks in a row: another plugin has listed them."""
-
-
-@final
-@attrs.frozen
-class ResourceView:
-    """How the kubelet sees a resource, as of the last comparison.
-
-    Attributes:
-        disagrees: Whether it takes other devices for healthy than it was sent as healthy.
-        foreign: How many devices it has that are not ours.
-        missing: Healthy devices that it does not take for healthy.
-        phantom: Devices that it takes for healthy, and that are not.
-        compared_at: When that was, on `time.monotonic`'s clock.
-        since: Since when it has disagreed; None: it agrees.
-    """
-
-    __repr__ = shown
-
-    disagrees: bool
-    foreign: int
-    missing: frozenset[str] = attrs.field(default=frozenset(), eq=False)
-    phantom: frozenset[str] = attrs.field(default=frozenset(), eq=False)
-    compared_at: float = attrs.field(default=0.0, eq=False)
-    since: float | None = attrs.field(default=None, eq=False)
 
 
 @final
@@ -222,16 +199,9 @@ class Tracker:
     def view(self, resource: str) -> ResourceView | None:
         """Return how the kubelet sees a resource; None: that was not compared."""
         known = self._resources.get(resource)
-        if known is None or (drift := known.drift).disagrees is None:
+        if known is None or known.drift.view is None:
             return None
-        return ResourceView(
-            drift.disagrees,
-            len(known.strangers),
-            missing=drift.missing,
-            phantom=drift.phantom,
-            compared_at=drift.compared_at or 0.0,
-            since=drift.differs_since,
-        )
+        return attrs.evolve(known.drift.view, foreign=len(known.strangers))
 
     def device(self, resource: str, device_id: str) -> Device:
         """Return a device as it is now, else as it was at Allocate, else what is left of one: its id."""

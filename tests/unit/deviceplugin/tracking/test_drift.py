@@ -21,6 +21,10 @@ def looked(
     return None
 
 
+def disagrees(detector: DriftDetector) -> bool | None:
+    return None if detector.view is None else detector.view.disagrees
+
+
 def test_the_first_look_is_soon_after_the_connection() -> None:
     detector = DriftDetector(PACE)
     assert detector.next_look is None
@@ -90,17 +94,17 @@ def test_a_kubelet_that_cannot_be_asked_is_asked_again() -> None:
 def test_the_verdict_of_the_last_comparison_outlives_the_generation_that_cures_it() -> None:
     """Else a kubelet that is registered with again and again would look as if it agreed in between."""
     detector = DriftDetector(PACE)
-    assert detector.disagrees is None
+    assert disagrees(detector) is None
     detector.connected(0.0)
     while detector.compare(ALL, NONE, detector.next_look or 0.0) is None:
-        assert detector.disagrees
+        assert disagrees(detector)
     detector.lost()
     detector.connected(100.0)
-    assert detector.disagrees
+    assert disagrees(detector)
     detector.compare(ALL, ALL, 105.0)
-    assert detector.disagrees is False
+    assert disagrees(detector) is False
     detector.compare(NONE, ALL, 165.0)
-    assert detector.disagrees
+    assert disagrees(detector)
 
 
 def test_what_differs_is_told_with_when_it_began() -> None:
@@ -108,7 +112,8 @@ def test_what_differs_is_told_with_when_it_began() -> None:
     detector.connected(0.0)
     for now in (5.0, 15.0):
         detector.compare(frozenset({"a"}), frozenset({"b"}), now)
-    assert (detector.missing, detector.phantom) == (frozenset({"a"}), frozenset({"b"}))
-    assert (detector.differs_since, detector.compared_at) == (5.0, 15.0)
+    assert detector.view is not None
+    assert (detector.view.missing, detector.view.phantom) == (frozenset({"a"}), frozenset({"b"}))
+    assert (detector.view.since, detector.view.compared_at) == (5.0, 15.0)
     detector.compare(frozenset({"a"}), frozenset({"a"}), 25.0)
-    assert (detector.missing, detector.differs_since) == (frozenset(), None)
+    assert (detector.view.missing, detector.view.since) == (frozenset(), None)
