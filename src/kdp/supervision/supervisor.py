@@ -273,7 +273,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Supervise until cancelled; then call `shutdown`."""
-        async with self._nodes:
+        async with self._nodes.watch:
             while True:
                 self._wake = anyio.Event()
                 try:
