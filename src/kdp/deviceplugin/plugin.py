@@ -162,27 +162,20 @@ class DevicePlugin:
 
     def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""
+        records = self._tracker.records
         if self._scrubs:
-            devices = self._without_unscrubbed(devices)
+            records.presume(self.resource, (device.id for device in devices if device.exists))
+            unsaved = records.unsaved(self.resource)
+            withheld = records.withheld(self.resource, (device.id for device in devices))
+            devices = without_blocked(devices, lambda device: unsaved or withheld.get(device.id))
         if any(device.consumes for device in devices):
-            devices = self._without_taken(devices)
+            short = self.supervisor.shortages(devices, records.consumption(self.supervisor.backend))
+            devices = without_blocked(devices, lambda device: short.get(device.id))
         if self._cdi is None:
             return devices
         if self._cdi.problem != self._problem_offered:
             self._problem_offered, self._blocked_since = self._cdi.problem, time.monotonic()
         return without_blocked(devices, self._cdi.obstacle)
-
-    def _without_unscrubbed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        records = self._tracker.records
-        records.presume(self.resource, (device.id for device in devices if device.exists))
-        unsaved = records.unsaved(self.resource)
-        withheld = records.withheld(self.resource, (device.id for device in devices))
-        return without_blocked(devices, lambda device: unsaved or withheld.get(device.id))
-
-    def _without_taken(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        held = self._tracker.records.consumption(self.supervisor.backend)
-        why = self.supervisor.shortages(devices, held)
-        return without_blocked(devices, lambda device: why.get(device.id)) if why else devices
 
     async def _follow_offers(self) -> None:
         """Offer anew what came back, was scrubbed, or was given away, and what shares counters with that."""
@@ -256,7 +249,9 @@ class DevicePlugin:
         """Where the resource stands now."""
         snapshot = self.inventory.snapshot
         devices = snapshot.devices.values() if snapshot else ()
-        blocked = self._blocked
+        blocked: Mapping[str, DeviceHealth] = {}
+        if self._cdi is not None and self._cdi.problem is not None:
+            blocked = blocked_health(self._found, self._cdi.obstacle, since=self._blocked_since)
         faults = {**self.supervisor.discovery.value.health, **blocked}
         holders = self._tracker.holders(self.resource)
         obstacle = next((health.reason for health in blocked.values()), None)
@@ -280,12 +275,6 @@ class DevicePlugin:
             since=self._since,
             holders=None if holders is None else {i: str(holder) for i, holder in holders.items()},
         )
-
-    @property
-    def _blocked(self) -> Mapping[str, DeviceHealth]:
-        if self._cdi is None or self._cdi.problem is None:
-            return {}
-        return blocked_health(self._found, self._cdi.obstacle, since=self._blocked_since)
 
     def _trouble(self) -> tuple[Cause | None, str | None]:
         """Return why the kubelet does not have the resource, in one word and as a sentence."""

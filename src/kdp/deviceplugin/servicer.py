@@ -231,15 +231,14 @@ class DevicePluginServicer:
         return self.options
 
     async def _allocate(self, requests: Sequence[Sequence[str]], context: _Context) -> list[wire.ContainerReply]:
-        return [await self._tell_refusal(ids) for ids in requests]
-
-    async def _tell_refusal(self, ids: Sequence[str]) -> wire.ContainerReply:
-        try:
-            return await self._allocate_container(ids)
-        except Exception as error:
-            is_failure = result_of(code_of(error)) == "failed"
-            self._refused(sorted(set(ids)), sentence(error), is_failure)
-            raise
+        replies: list[wire.ContainerReply] = []
+        for ids in requests:
+            try:
+                replies.append(await self._allocate_container(ids))
+            except Exception as error:
+                self._refused(sorted(set(ids)), sentence(error), result_of(code_of(error)) == "failed")
+                raise
+        return replies
 
     async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:
         started = time.monotonic()
