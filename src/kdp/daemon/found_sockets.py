@@ -37,18 +37,14 @@ _MOST_TOLD: Final = 2
 
 def found_sockets(state_dir: Path, kubelet_root: Path) -> list[Path]:
     """Return the sockets of this node's plugins; a plugin that was killed leaves one."""
+    own = (state_dir / name for name in _names(state_dir) if name.endswith(".sock") and not name.startswith("."))
     pods = kubelet_root / "pods"
     of_pods = (pods / uid / "volumes/kubernetes.io~empty-dir" / POD_VOLUME / POD_SOCKET for uid in _names(pods))
-    return [*sockets_in(state_dir), *filter(_is_socket, of_pods)]
-
-
-def sockets_in(state_dir: Path) -> list[Path]:
-    """Return the sockets in a state directory; none: it is empty, missing, or closed to this user."""
-    names = [name for name in _names(state_dir) if name.endswith(".sock") and not name.startswith(".")]
-    return [path for name in names if _is_socket(path := state_dir / name)]
+    return [path for path in (*own, *of_pods) if _is_socket(path)]
 
 
 def _names(directory: Path) -> list[str]:
+    """Return what is in a directory; none: it is empty, missing, or closed to this user."""
     try:
         return sorted(os.listdir(directory))
     except OSError:
