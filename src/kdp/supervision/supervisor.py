@@ -297,11 +297,10 @@ class Supervisor:
         """
         await self._lifecycle.open()
         found = await self._discover()
-        resources: dict[str, tuple[Device, ...]] = dict.fromkeys(found.resources, ())
+        resources: dict[str, list[Device]] = {name: [] for name in found.resources}
         for device in self._publisher.judge(found):
-            name = resource_of(device, self.backend)
-            resources[name] = (*resources.get(name, ()), device)
-        return resources
+            resources.setdefault(resource_of(device, self.backend), []).append(device)
+        return {name: tuple(devices) for name, devices in resources.items()}
 
     async def shutdown(self, seconds: float) -> None:
         """Close the backend if it is open, within so many seconds, and let its threads end."""
