@@ -20,8 +20,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
-from kdp.deviceplugin.options import ManagerOptions
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import ManagerOptions, Pace
 from kdp.kubelet import KubeletPaths
 from kdp.testing import AdmissionError, AdmittedPod, Pod
 from kdp_testkit.patience import PATIENCE

@@ -19,8 +19,8 @@ from uuid import uuid4
 from typing_extensions import override
 
 import kdp
+from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking import allocations, tracker
-from kdp.deviceplugin.tracking.pace import Pace
 from kdp.kubelet.podresources import PodResources
 
 RESOURCE = "example.com/toy"

@@ -20,8 +20,7 @@ import kdp
 from kdp.cluster.client import KubeApi
 from kdp.deviceplugin.cdi import CdiOptions
 from kdp.deviceplugin.manager import PluginManager
-from kdp.deviceplugin.options import ManagerOptions
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import ManagerOptions, Pace
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
 

@@ -14,8 +14,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
-from kdp.deviceplugin.options import ManagerOptions
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import ManagerOptions, Pace
 from kdp.kubelet import KubeletPaths
 
 PACE = Pace(gap=0.3, look=0.2, settling=0.0, between=0.05, after_connect=0.2, period=1.0)

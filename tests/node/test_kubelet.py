@@ -12,7 +12,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiDirectory, CdiSpec, cdi_kind, render_device
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import Pace
 from kdp.hardware import Host
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 

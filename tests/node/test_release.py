@@ -15,7 +15,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import Pace
 from kdp.kubelet.podresources import Holder, PodResources
 from kdp.testing import AdmissionError, Container, Pod
 

@@ -1,11 +1,12 @@
-"""The policies by their names, and the two questions: which devices (`choose`), and why these (`explain`).
+"""The policies by their names, and the questions: which devices (`choose`), why these (`explain`), and `Preferences`.
 
-Both are pure: the same question has the same answer, in whatever order the devices come. The exception is a search that
+All are pure: the same question has the same answer, in whatever order the devices come. The exception is a search that
 ends at its budget, which the answer says (``proven=False``).
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, final
@@ -13,14 +14,30 @@ from typing import TYPE_CHECKING, final
 import attrs
 
 from ..errors import InvalidValueError
-from .counting import first, first_terms, numa, numa_terms, packed, packed_terms, spread, spread_terms
-from .distinct import distinct, distinct_terms
+from ..model.backend import is_overridden
+from .counting import (
+    distinct,
+    distinct_terms,
+    first,
+    first_terms,
+    numa,
+    numa_terms,
+    packed,
+    packed_terms,
+    spread,
+    spread_terms,
+)
 from .linked import linked, linked_terms
 from .problem import Choice, Found, Problem, Rival, Term, shown
 from .topology import Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..model.backend import DeviceBackend, PreferRequest
     from ..model.devices import Device
+
+logger = logging.getLogger(__name__)
 
 BUDGET = 0.02
 """Seconds that a search may take where it cannot be exact at once: pod admission waits for it."""
@@ -120,7 +137,7 @@ def explain(
     for position in found.positions:
         if position in problem.must or len(problem.devices) == problem.size:
             continue
-        rival = policy.search(problem.without(position), topology, time.monotonic() + budget)
+        rival = policy.search(attrs.evolve(problem, barred=frozenset({position})), topology, time.monotonic() + budget)
         terms = policy.terms(problem, topology, rival.positions)
         rank = (*(term.rank for term in terms), problem.bits(rival.positions))
         if best is None or rank > best[0]:
@@ -142,3 +159,52 @@ def _answer(policy: Policy, problem: Problem, topology: Topology, budget: float)
         milliseconds=round(1000 * took, 3),
     )
     return choice, found
+
+
+@final
+@attrs.define
+class Preferences:
+    """What a plugin answers when the kubelet asks which devices of one backend to prefer.
+
+    Attributes:
+        policy: The policy in force, see `policy_in_force`.
+        topology: The links between units, when they are known.
+    """
+
+    policy: Policy
+    topology: Topology = attrs.field(factory=lambda: Topology((), {}))
+
+    def answer(self, request: PreferRequest) -> Sequence[str]:
+        """Return the ids to prefer.
+
+        Takes what `BUDGET` says and no I/O, so it may be called in an event loop.
+
+        Raises:
+            InvalidValueError: The request has no answer, as a size of 0.
+        """
+        problem = Problem.of(request.available, [device.id for device in request.must_include], request.size)
+        found = self.policy.search(problem, self.topology, time.monotonic() + BUDGET)
+        if not found.proven:
+            logger.info(
+                "%s: preferred %d of %d devices without proof that they are the best: the search ended after %g ms",
+                request.resource,
+                request.size,
+                len(problem.devices),
+                1000 * BUDGET,
+                extra={"resource": request.resource},
+            )
+        return problem.ids(found.positions)
+
+
+def policy_in_force(backend: DeviceBackend, policy: str | None = None) -> Policy | None:
+    """Return the policy in force: the admin's, else the backend's, else ``linked`` if it says links, else none.
+
+    Raises:
+        InvalidValueError: There is no such policy.
+    """
+    name = policy or backend.policy or ("linked" if is_overridden(backend, "links") else None)
+    chosen = None if name is None or name == "none" else check_policy(name)
+    placement: str | None = getattr(backend, "placement", None)  # of a shared backend
+    if placement is None:
+        return chosen
+    return (chosen or POLICIES["first"]).over_units() if placement == "distinct" else POLICIES[placement]

@@ -91,10 +91,6 @@ class Problem:
         """Return the devices' ids."""
         return tuple(self.devices[i].id for i in positions)
 
-    def without(self, position: int) -> Problem:
-        """Return the same question with one more device barred."""
-        return attrs.evolve(self, barred=self.barred | {position})
-
     @property
     def masks(self) -> list[int]:
         """The NUMA nodes of each device as a bit mask; 0: unknown."""

@@ -19,13 +19,11 @@ from typing_extensions import override
 from ..errors import AllocationError, InvalidNameError, InvalidValueError
 from ..model.backend import Allocation, DeviceBackend, PreferRequest, Reporter, WrappedBackend, is_overridden
 from ..model.devices import Device, recalled
-from .distinct import one_of_each_unit
+from .counting import one_of_each_unit
 from .problem import Problem
 from .sharing import base_id, replica_id
 
 if TYPE_CHECKING:
-    import threading
-
     from ..model.edits import ContainerEdits
     from .sharing import Sharing
 
@@ -203,10 +201,6 @@ def _same(_self: _Shared, *args: Any) -> tuple[Any, ...]:
     return args
 
 
-def _replicated(self: _Shared, found: Iterable[Device]) -> list[Device]:
-    return self.replicated(found)
-
-
 def _limited(self: _Shared, allocation: Allocation) -> tuple[Allocation]:
     self.check_limit(allocation)
     return (self.of_containers(allocation),)
@@ -236,39 +230,25 @@ def _freed(self: _Shared, allocation: Allocation) -> tuple[Allocation] | None:
     return (attrs.evolve(inside, devices=free),) if free else None
 
 
-def _prefer(inner: _Hook) -> _Hook:
-    """Return a ``prefer`` that lets the vendor's choose among units, where there are enough of them."""
+def _units(request: PreferRequest) -> Problem | None:
+    """Return the question about units, each stood for by a replica; None: so many different units there are not."""
+    return one_of_each_unit(Problem.of(request.available, [d.id for d in request.must_include], request.size))
 
-    def units_of(request: PreferRequest) -> tuple[PreferRequest, dict[str, str]] | None:
-        problem = Problem.of(request.available, [d.id for d in request.must_include], request.size)
-        units = one_of_each_unit(problem)
-        if units is None:
-            return None
-        replicas = {_origin(device).id: device.id for device in units.devices}
-        asked = PreferRequest(
-            resource=request.resource,
-            available=tuple(_origin(device) for device in units.devices),
-            must_include=tuple(_origin(units.devices[i]) for i in sorted(units.must)),
-            size=request.size,
-        )
-        return asked, replicas
 
-    def back(ids: Sequence[str] | None, replicas: Mapping[str, str]) -> list[str] | None:
-        return None if ids is None else [replicas.get(name, name) for name in ids]
+def _among_units(_self: _Shared, request: PreferRequest) -> tuple[PreferRequest] | None:
+    units = _units(request)
+    if units is None:
+        return None
+    chosen = tuple(_origin(units.devices[i]) for i in sorted(units.must))
+    return (attrs.evolve(request, available=tuple(map(_origin, units.devices)), must_include=chosen),)
 
-    if inspect.iscoroutinefunction(inner):
 
-        async def wait(_self: _Shared, request: PreferRequest) -> list[str] | None:
-            asked = units_of(request)
-            return None if asked is None else back(await inner(asked[0]), asked[1])
-
-        return wait
-
-    def call(_self: _Shared, request: PreferRequest) -> list[str] | None:
-        asked = units_of(request)
-        return None if asked is None else back(inner(asked[0]), asked[1])
-
-    return call
+def _as_replicas(_self: _Shared, ids: Sequence[str] | None, request: PreferRequest) -> list[str] | None:
+    units = _units(request)
+    if ids is None or units is None:
+        return None
+    replicas = {_origin(device).id: device.id for device in units.devices}
+    return [replicas.get(name, name) for name in ids]
 
 
 @final
@@ -276,12 +256,9 @@ class _Relay:
     """The vendor's `Reporter`: a fault of a device is one of all its replicas."""
 
     def __init__(self, report: Reporter, most: int) -> None:
+        self.stopping = report.stopping
         self._report = report
         self._most = most
-
-    @property
-    def stopping(self) -> threading.Event:
-        return self._report.stopping
 
     def rescan(self) -> None:
         self._report.rescan()
@@ -298,12 +275,12 @@ class _Relay:
 
 
 _WRAPPERS: Mapping[str, Callable[[_Hook], _Hook]] = {
-    "discover": lambda inner: _wrapped(inner, _same, _replicated),
+    "discover": lambda inner: _wrapped(inner, _same, _Shared.replicated),
     "open": lambda inner: _wrapped(inner, _same),
     "close": lambda inner: _wrapped(inner, _same),
     "watch": lambda inner: _wrapped(inner, _watching),
     "allocate": lambda inner: _wrapped(inner, _limited),
-    "prefer": _prefer,
+    "prefer": lambda inner: _wrapped(inner, _among_units, _as_replicas),
     "links": lambda inner: _wrapped(inner, _with_origins),
     "counters": lambda inner: _wrapped(inner, _same),
     "prepare_container": lambda inner: _wrapped(inner, _of_containers),

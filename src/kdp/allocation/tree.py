@@ -72,70 +72,61 @@ def best_of_tree(problem: Problem, topology: Topology, *, deadline: float, numa:
     Raises:
         OutOfTime: The deadline is over.
     """
-    assert topology.tree is not None
-    root = _Pruning(problem, topology, numa=numa).root
-    return _Tables(problem, root, deadline).best()
+    return _Tables(problem, _pruned(problem, topology, numa=numa), deadline).best()
 
 
-class _Pruning:
-    """The topology's tree without what is not available, its twins put into groups."""
+def _pruned(problem: Problem, topology: Topology, *, numa: bool) -> _Part:
+    """Return the topology's tree without what is not available, its twins put into groups."""
+    masks = problem.masks if numa else [0] * len(problem.devices)
+    by_unit: dict[str, list[int]] = {}
+    for position, device in enumerate(problem.devices):
+        by_unit.setdefault(device.unit, []).append(position)
 
-    def __init__(self, problem: Problem, topology: Topology, *, numa: bool) -> None:
-        self._problem = problem
-        self._topology = topology
-        self._masks = problem.masks if numa else [0] * len(problem.devices)
-        self._by_unit: dict[str, list[int]] = {}
-        for position, device in enumerate(problem.devices):
-            self._by_unit.setdefault(device.unit, []).append(position)
-        assert topology.tree is not None
-        root = self._prune(topology.tree)
-        assert root is not None
-        self.root = root
-        self._spread_harm(root, 0)
-
-    def _prune(self, branch: Branch) -> _Part | None:
+    def prune(branch: Branch) -> _Part | None:
         if not branch.children:
-            positions = self._by_unit.get(branch.unit)
-            return self._unit(branch.unit, positions) if positions else None
+            positions = by_unit.get(branch.unit)
+            return unit(branch.unit, positions) if positions else None
         children: list[_Part] = []
         alone: dict[int, list[int]] = {}
         for child in branch.children:
-            if child.children:
-                part = self._prune(child)
-            elif len(positions := self._by_unit.get(child.unit, [])) == 1:
+            if not child.children and len(positions := by_unit.get(child.unit, [])) == 1:
                 # Single devices side by side have equal links: they are twins, one group for each mask.
-                alone.setdefault(self._masks[positions[0]], []).append(positions[0])
-                continue
-            else:
-                part = self._prune(child)
-            if part is not None:
+                alone.setdefault(masks[positions[0]], []).append(positions[0])
+            elif (part := prune(child)) is not None:
                 children.append(part)
-        children.extend(self._group(branch.weight, mask, positions) for mask, positions in alone.items())
+        children.extend(group(branch.weight, mask, positions) for mask, positions in alone.items())
         if len(children) <= 1 and not alone:
             return children[0] if children else None
         return _joined(branch.weight, children)
 
-    def _unit(self, unit: str, positions: list[int]) -> _Part:
+    def unit(name: str, positions: list[int]) -> _Part:
         by_mask: dict[int, list[int]] = {}
         for position in positions:
-            by_mask.setdefault(self._masks[position], []).append(position)
-        weight = self._topology.weight(unit, unit)
-        return _joined(weight, [self._group(weight, mask, held) for mask, held in by_mask.items()])
+            by_mask.setdefault(masks[position], []).append(position)
+        weight = topology.weight(name, name)
+        return _joined(weight, [group(weight, mask, held) for mask, held in by_mask.items()])
 
-    def _group(self, weight: int, mask: int, positions: list[int]) -> _Part:
-        must = [i for i in positions if i in self._problem.must]
-        others = [i for i in positions if i not in self._problem.must and i not in self._problem.barred]
+    def group(weight: int, mask: int, positions: list[int]) -> _Part:
+        must = [i for i in positions if i in problem.must]
+        others = [i for i in positions if i not in problem.must and i not in problem.barred]
         members = [*must, *sorted(others)]
         return _Part(weight, len(members), len(must), len(positions), members=members, mask=mask)
 
-    def _spread_harm(self, part: _Part, above: int) -> None:
-        """Tell each group how much one of its devices weighs against all that is available."""
-        for child in part.children:
-            outside = above + part.weight * (part.free - child.free)
-            if child.children:
-                self._spread_harm(child, outside)
-            else:
-                child.harm = outside + child.weight * (child.free - 1)
+    assert topology.tree is not None
+    root = prune(topology.tree)
+    assert root is not None
+    _spread_harm(root, 0)
+    return root
+
+
+def _spread_harm(part: _Part, above: int) -> None:
+    """Tell each group how much one of its devices weighs against all that is available."""
+    for child in part.children:
+        outside = above + part.weight * (part.free - child.free)
+        if child.children:
+            _spread_harm(child, outside)
+        else:
+            child.harm = outside + child.weight * (child.free - 1)
 
 
 class _Tables:

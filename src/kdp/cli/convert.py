@@ -16,8 +16,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from ..model.devices import Version
-from ..model.durations import parse_duration
-from ..model.quantities import Quantity
+from ..model.quantities import Quantity, parse_duration
 
 
 class ConversionError(ValueError):

@@ -61,7 +61,7 @@ def command(
       2  the target, a parameter, the configuration or the question is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
     from ..allocation import explain
-    from ..allocation.preferences import policy_in_force
+    from ..allocation.policies import policy_in_force
     from ..supervision.discover import discover_linked
 
     out = document()

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from ..daemon.found_sockets import found_sockets
-from ..daemon.missing_socket import why_no_socket
+from ..daemon.found_sockets import found_sockets, why_no_socket
 from ..daemon.setting import GivenValue
 from ..daemon.settings import SETTINGS
 from ..daemon.sources import from_environment, resolve_some

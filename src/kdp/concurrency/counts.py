@@ -60,10 +60,9 @@ class Tally:
 
     def add(self, *labels: str, by: int = 1) -> None:
         """Count what has these labels."""
-        if labels in self._counts or len(self._counts) < MOST_ENTRIES:
-            self._counts[labels] = self._counts.get(labels, 0) + by
-        else:
-            self._counts[(OTHER,) * len(labels)] = self._counts.get((OTHER,) * len(labels), 0) + by
+        if labels not in self._counts and len(self._counts) >= MOST_ENTRIES:
+            labels = (OTHER,) * len(labels)
+        self._counts[labels] = self._counts.get(labels, 0) + by
 
     @property
     def counts(self) -> Mapping[tuple[str, ...], int]:
@@ -96,34 +95,23 @@ NO_DURATIONS: Final = Distribution((0,) * (len(BUCKETS) + 1), 0.0)
 """Of something that has not happened."""
 
 
-class _Buckets:
-    """Numbers of one distribution."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.total = 0.0
-
-
 @final
 class Durations:
     """How long something took, by its labels. The caller bounds the labels; see `Names`."""
 
     def __init__(self) -> None:
-        self._buckets: dict[tuple[str, ...], _Buckets] = {}
+        self._buckets: dict[tuple[str, ...], list[int]] = {}
+        self._totals: dict[tuple[str, ...], float] = {}
 
     def add(self, *labels: str, seconds: float) -> None:
         """Count a duration of what has these labels."""
-        found = self._buckets.get(labels)
-        if found is None:
-            if len(self._buckets) >= MOST_ENTRIES:
-                labels = (OTHER,) * len(labels)
-            found = self._buckets.setdefault(labels, _Buckets())
-        found.counts[bisect_left(BUCKETS, seconds)] += 1
-        found.total += seconds
+        if labels not in self._buckets and len(self._buckets) >= MOST_ENTRIES:
+            labels = (OTHER,) * len(labels)
+        buckets = self._buckets.setdefault(labels, [0] * (len(BUCKETS) + 1))
+        buckets[bisect_left(BUCKETS, seconds)] += 1
+        self._totals[labels] = self._totals.get(labels, 0.0) + seconds
 
     @property
     def counts(self) -> Mapping[tuple[str, ...], Distribution]:
         """A copy."""
-        return {labels: Distribution(tuple(each.counts), each.total) for labels, each in self._buckets.items()}
+        return {labels: Distribution(tuple(each), self._totals[labels]) for labels, each in self._buckets.items()}

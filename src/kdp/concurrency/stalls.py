@@ -5,11 +5,12 @@ While the coroutine waits for the loop, nothing runs and nothing wakes up.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, final
 
 from typing_extensions import override
 
@@ -51,23 +52,37 @@ class Stalls(Awaitable[_T]):
         except RuntimeError:  # the system refuses a thread: then nobody looks
             return (yield from self._coroutine.__await__())
         try:
-            return (yield from _Steps(self._coroutine, self))
+            return (yield from self._stepped())
         finally:
             with self._has_news:
                 self._is_over = True
                 self._has_news.notify()
 
-    def begin(self) -> None:
-        """Note that a step begins."""
+    def _stepped(self) -> Generator[Any, Any, _T]:
+        """Await the coroutine as ``yield from`` does, and note when each step begins and ends."""
+        step: Callable[[], Any] = functools.partial(self._coroutine.send, None)
+        while True:
+            self._begin()
+            try:
+                awaited = step()
+            except StopIteration as returned:
+                return cast("_T", returned.value)
+            finally:
+                self._began = None
+            try:
+                step = functools.partial(self._coroutine.send, (yield awaited))
+            except GeneratorExit:
+                self._coroutine.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - the coroutine's to take, also a cancellation
+                step = functools.partial(self._coroutine.throw, error)
+
+    def _begin(self) -> None:
         self._step += 1
         self._began = time.monotonic()
         if self._is_asleep:
             with self._has_news:
                 self._has_news.notify()
-
-    def end(self) -> None:
-        """Note that it has ended."""
-        self._began = None
 
     def _watch(self) -> None:
         told = 0
@@ -87,32 +102,3 @@ class Stalls(Awaitable[_T]):
                     if frame is not None and self._began is not None:
                         self._tell(frame)
                     del frame
-
-
-@final
-class _Steps(Generator[Any, Any, _T]):
-    """A coroutine whose steps are noted."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, _T], noted: Stalls[_T]) -> None:
-        self._coroutine = coroutine
-        self._noted = noted
-
-    @override
-    def send(self, value: Any, /) -> Any:
-        self._noted.begin()
-        try:
-            return self._coroutine.send(value)
-        finally:
-            self._noted.end()
-
-    @override
-    def throw(self, *error: Any) -> Any:
-        self._noted.begin()
-        try:
-            return self._coroutine.throw(*error)
-        finally:
-            self._noted.end()
-
-    @override
-    def close(self) -> None:
-        self._coroutine.close()

@@ -91,14 +91,11 @@ async def offload(call: Callable[[], _T]) -> _T:
 
     What has begun is over when this returns: no later caller meets a write of an earlier one.
     """
-    try:
-        jobs = _started("kdp-disk")
-    except RuntimeError:
+    worker = Worker("kdp-disk")
+    done = worker.submit(call)
+    if not worker.is_started:
         return call()  # slow is better than not at all
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Outcome[_T]] = loop.create_future()
-    jobs.put((call, loop, done))
-    jobs.put(None)
+    worker.end()
     cancelled = False
     while not done.done():
         try:

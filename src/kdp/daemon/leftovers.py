@@ -255,11 +255,11 @@ def _state_file(path: Path, mode: int, owner: FileOwner | None, mark: str) -> Le
     elif (match := _ALLOCATIONS.fullmatch(name)) is not None:
         stems = None if owner is None else [key.replace("/", "_") for key in owner.resources]
         if stems is None or match["stem"] in stems:
-            is_owed = match["aside"] is None and _is_owed(path)
+            is_owed = match["aside"] is None and _said(path, "releases") is not False
             why = _holder(path) or ("pods had devices when the plugin ended: end them" if is_owed else None)
             return Leftover(path=path, what="allocations", obstacle=why, resource=_resource_of(match["stem"]))
     elif _CONFIG.fullmatch(name):
-        if owner is None or _targets_of(path) == owner.targets:
+        if owner is None or _said(path, "targets") == list(owner.targets):  # what `kdp run` was called with
             return Leftover(path=path, what="configuration that was kept")
     elif _EVICTIONS.fullmatch(name):
         if owner is None or name == f"evictions-{zlib.crc32(repr(sorted(owner.keys)).encode()):08x}.json":
@@ -280,20 +280,12 @@ def _resource_of(stem: str, mark: str = "") -> str | None:
         return None
 
 
-def _targets_of(path: Path) -> tuple[str, ...] | None:
-    """Return what the process that kept a configuration was called with; None: the file does not say."""
+def _said(path: Path, key: str) -> object:
+    """Return what a file of the state directory says; None: it does not say it, or cannot be read."""
     try:
-        return tuple(parse_json(reading.read(path, follow=False))["targets"])
-    except (OSError, ValueError, TypeError, KeyError):
+        return parse_json(reading.read(path, follow=False)).get(key)
+    except (OSError, ValueError, AttributeError):
         return None
-
-
-def _is_owed(path: Path) -> bool:
-    """Return whether a backend is still to be told of the end of allocations, for all that is known."""
-    try:
-        return parse_json(reading.read(path, follow=False)).get("releases") is not False
-    except (OSError, ValueError, TypeError, AttributeError):
-        return True
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------

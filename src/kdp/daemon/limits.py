@@ -80,7 +80,11 @@ def _check_address_space() -> None:
 
 def _check_threads() -> None:
     least = least_threads()
-    for limit, others, name in (*_limits_of_cgroups(), *_limit_of_user()):
+    limits = list(_limits_of_cgroups())
+    of_user, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if of_user != resource.RLIM_INFINITY and os.geteuid() != 0:  # how many others the user has is not known
+        limits.append((of_user, 0, "ulimit -u"))
+    for limit, others, name in limits:
         if limit - others < least:
             raise ConfigurationError(
                 f"only {max(0, limit - others)} threads can be started ({name} {limit}), too few for gRPC; give this "
@@ -100,10 +104,3 @@ def _limits_of_cgroups() -> Iterator[tuple[int, int, str]]:
                 with contextlib.suppress(OSError, ValueError):
                     limit = int((group / "pids.max").read_text())  # or "max"
                     yield limit, int((group / "pids.current").read_text()) - threading.active_count(), "pids.max"
-
-
-def _limit_of_user() -> Iterator[tuple[int, int, str]]:
-    """Yield the limit that a user has, which does not count for root; how many others the user has is not known."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if limit != resource.RLIM_INFINITY and os.geteuid() != 0:
-        yield limit, 0, "ulimit -u"

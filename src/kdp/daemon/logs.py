@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from ..errors import printable
-from .recent_lines import RecentLines
-from .stderr_handler import StderrHandler, duplicate, write_some
+from .stderr_handler import RecentLines, StderrHandler, duplicate, write_some
 
 if TYPE_CHECKING:
     from .settings import Settings

@@ -105,7 +105,7 @@ class OneOf:
 @final
 @attrs.frozen
 class Number:
-    """Reads a whole number within limits; see `number`."""
+    """Reads a whole number within limits; None: there is no upper one."""
 
     __repr__ = shown
 
@@ -125,11 +125,6 @@ class Number:
         raise Unacceptable(f"must be a whole number {limits}; valid is {self.example}")
 
 
-def number(least: int, most: int | None, example: int) -> Number:
-    """Return what reads a whole number within limits; None: there is no upper one."""
-    return Number(least, most, example)
-
-
 def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
     """Read ``SELECTOR=NUMBER`` pairs, in their order."""
     rule = "must be SELECTOR=NUMBER, several with commas, or in a file a mapping; valid is 'model=A100*=8,gpu-1=1'"
@@ -138,7 +133,7 @@ def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
         if not isinstance(selector, str) or not selector or selector.endswith("="):
             raise Unacceptable(rule)
         try:
-            checked.append((selector, number(1, MAX_REPLICAS, 4)(given)))
+            checked.append((selector, Number(1, MAX_REPLICAS, 4)(given)))
         except Unacceptable as error:
             raise Unacceptable(f"gives {selector!r} {given!r} replicas: the number {error}") from None
     if not checked:
@@ -156,17 +151,21 @@ def _pairs(value: object, rule: str, split: Callable[[str, str], tuple[str, str,
     return [(name, text) for name, _, text in parts]
 
 
+def _number(value: object, rule: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise Unacceptable(rule)
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        raise Unacceptable(rule) from None
+
+
 def poll_interval(value: object) -> float | None:
     """Read seconds, or ``none`` for never."""
     if value is None or (isinstance(value, str) and value.strip().lower() in ("none", "never")):
         return None
     rule = "must be a number of seconds above 0, or 'none' for never; valid is 5"
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise Unacceptable(rule)
-    try:
-        seconds = float(value)
-    except (ValueError, OverflowError):
-        raise Unacceptable(rule) from None
+    seconds = _number(value, rule)
     if not 0 < seconds < math.inf:
         raise Unacceptable(rule)
     return seconds
@@ -181,15 +180,10 @@ MOST_DURATION: Final = 30 * 24 * 3600.0
 def duration(value: object) -> float:
     """Read seconds, or a number with a unit."""
     rule = "must be from 1 second to 30 days, in seconds or as '90s', '5m' or '1h'; valid is '5m'"
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise Unacceptable(rule)
-    digits, unit = str(value).strip().lower(), 1.0
-    if digits[-1:] in _UNITS:
-        digits, unit = digits[:-1].strip(), _UNITS[digits[-1]]
-    try:
-        seconds = float(digits) * unit
-    except (ValueError, OverflowError):
-        raise Unacceptable(rule) from None
+    unit = 1.0
+    if isinstance(value, str) and value.strip()[-1:].lower() in _UNITS:
+        value, unit = value.strip()[:-1], _UNITS[value.strip()[-1].lower()]
+    seconds = _number(value, rule) * unit
     if not 1.0 <= seconds <= MOST_DURATION:
         raise Unacceptable(rule)
     return seconds

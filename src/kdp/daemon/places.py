@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from ..kubelet.paths import DEVICE_PLUGIN_DIR
-from ..storage.room import why_no_file
+from ..storage.files import why_no_file
 from .settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -120,34 +120,25 @@ def why_nothing_is_kept(settings: Settings) -> str | None:
     It blocks for the disk. An ordinary user who tries a plugin has no right to the default directory, which is no news.
     """
     place = settings.state_dir
-    if place is None or settings.mode == "dra-controller":
-        return None
-    if place == SETTINGS["state_dir"].default and os.geteuid() != 0:
+    if place is None or settings.mode == "dra-controller" or _is_expected(place):
         return None
     why = _why_no_directory(place) or why_no_file(place)
     return None if why is None else f"state directory {place}: {why}; a restart forgets which pod holds a device"
 
 
 def warn_of_unusable_state(settings: Settings) -> None:
-    """Log a warning if nothing can be kept in the state directory. It blocks for the disk.
-
-    An ordinary user who tries a plugin has no right to the default one, which is no warning then.
-    """
-    place = settings.state_dir
+    """Log a warning if nothing can be kept in the state directory. It blocks for the disk."""
+    place, socket = settings.state_dir, settings.socket
     if place is None or settings.mode == "dra-controller" or (why := why_no_file(place)) is None:
         return
-    setting = SETTINGS["state_dir"]
-    has_other_socket = settings.socket is None or (
-        isinstance(settings.socket, Path) and settings.socket.parent != place
-    )
-    asked = "" if has_other_socket else ", and commands on the node cannot ask this process"
-    level = logging.INFO if place == setting.default and os.geteuid() != 0 else logging.WARNING
-    logger.log(
-        level,
-        "%s %s: nothing can be kept there (%s), so a restart forgets which pod holds a device%s; make it writable, or "
-        "give another directory",
-        setting.flag,
-        place,
-        why,
-        asked,
-    )
+    asked = ", and commands on the node cannot ask this process"
+    if socket is None or (isinstance(socket, Path) and socket.parent != place):
+        asked = ""
+    lost = f"so a restart forgets which pod holds a device{asked}; make it writable, or give another directory"
+    level = logging.INFO if _is_expected(place) else logging.WARNING
+    logger.log(level, "%s %s: nothing can be kept there (%s), %s", SETTINGS["state_dir"].flag, place, why, lost)
+
+
+def _is_expected(place: Path) -> bool:
+    """Return whether an ordinary user tries a plugin, who has no right to the default state directory."""
+    return place == SETTINGS["state_dir"].default and os.geteuid() != 0

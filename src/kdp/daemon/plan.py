@@ -12,9 +12,8 @@ from ..hardware import Host
 from ..model.backend import DeviceBackend, tell_mode
 from ..model.health_policy import policy_of
 from ..startup import shown
-from ..supervision.backend_validation import check_attributes
+from ..supervision.backend_validation import check_attributes, check_signatures
 from ..supervision.shared_state import SharedState, states_for
-from ..supervision.signatures import check_signatures
 from .mode_lock import key_of
 from .own_socket import path_in
 from .settings import SETTINGS, Settings

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -29,8 +30,7 @@ import attrs
 
 from ..errors import ConfigurationError, printable
 from ..startup import shown
-from .hosts import REFUSED, is_familiar
-from .listener import BACKLOG, Client, Listener, Response
+from .listener import BACKLOG, REFUSED, Client, Listener, Response, is_familiar
 from .own_socket import OwnSocket, PlaceTakenError
 from .parsers import Address
 from .readiness import Readiness
@@ -38,6 +38,7 @@ from .readiness import Readiness
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..operations.page import StatusPage
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,9 @@ LOOK_AGAIN = 60.0
 
 MAKING_SHARE: Final = 9
 """So many times as long as a page took to make it is kept: a page of 20,000 devices takes a tenth of the thread."""
+
+PAUSE: Final = 0.5
+"""Seconds for which one answer is that of all clients, where anybody can ask."""
 
 MOST_OF_TEXT: Final = 4096
 """Characters of one text in a body."""
@@ -169,6 +173,9 @@ class Probes:
         node: The node's name, by which it may be asked as well; None: unknown.
         why_blocked: Returns the sentence for an event loop that does not answer. Called in the thread that answers.
 
+    Attributes:
+        url: Its TCP address, with the port that it really has; empty: it has none.
+
     Raises:
         ConfigurationError: Nobody can listen at the address.
     """
@@ -197,17 +204,12 @@ class Probes:
         self._wake: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
         self._start_later: asyncio.TimerHandle | None = None
-        self._name = "" if self._listening is None else _url(self._listening)
+        self.url = "" if self._listening is None else _url(self._listening)
         self._start()
         if address is not None:
             others = "".join(f", and {self.url}{path}" for path, page in pages.items() if not page.is_private)
             text = "health probes at %s/livez and %s/readyz%s"
             logger.info(text, self.url, self.url, others, extra={"address": self.url})
-
-    @property
-    def url(self) -> str:
-        """The server's TCP address, with the port that it really has; empty: it has none."""
-        return self._name
 
     def close(self) -> None:
         """Stop listening. Idempotent."""
@@ -356,3 +358,46 @@ def _listening(address: Address) -> socket.socket:
 def _url(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://{Address(str(host), int(port))}"
+
+
+def status_pages(
+    look: Callable[[], _T], document: Callable[[_T | None], Mapping[str, object]], is_shown: bool
+) -> dict[str, Page[Any]]:
+    """Return the pages that show the status, by their path: a document for programs, and perhaps a page for people.
+
+    Args:
+        look: Called in the watched event loop; returns what does not change any more.
+        document: Makes the document of that, in the thread that answers. None: the event loop is blocked.
+        is_shown: Whether people get a page, and whoever reaches the port the document.
+    """
+
+    def show(seen: _T | None) -> str:
+        return as_json(document(seen))
+
+    page = _page() if is_shown else None
+    if page is None:
+        return {"/status.json": Page(look=look, show=show, kind="application/json", is_private=True)}
+    public = functools.partial(Page[_T], look=look, is_private=False, names_pods=True, pause=PAUSE)
+    of_people = functools.partial(public, kind="text/html", headers=page.headers)
+    of_programs = functools.partial(public, kind="application/json", headers=page.document_headers)
+    return {
+        "/": of_people(show=lambda seen: page.html(document(seen))),
+        "/page.json": of_programs(show=lambda seen: page.tree(document(seen))),
+        "/status.json": of_programs(show=show),
+    }
+
+
+def log_page(text: Callable[[], str]) -> Page[None]:
+    """Return the page of the log's last lines, for clients of the unix socket; a blocked event loop has it, too."""
+    return Page(look=lambda: None, show=lambda _: text(), kind="text/plain", is_private=True)
+
+
+def _page() -> StatusPage | None:
+    """Return the page; None: its files cannot be read, as without a free descriptor."""
+    try:
+        from ..operations.page import StatusPage  # late: few plugins pay for it
+
+        return StatusPage()
+    except (OSError, ImportError) as error:
+        logger.error("going on without the status page: %s", error)
+        return None

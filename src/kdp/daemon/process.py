@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import logging
 import os
 import sys
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NoReturn, Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, Unpack
 
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..startup import collections_off
@@ -106,9 +107,13 @@ def run_plan(
     cannot be served. ``follow`` runs besides, and may ask for the configuration to be read again, as SIGHUP does.
     ``proved`` is told of a plan that has discovered.
     """
-    logs.configure(plan.settings, keeps_recent=plan.socket is not None)
+
+    def take(new: ServingPlan) -> None:
+        logs.configure(new.settings, keeps_recent=new.socket is not None)
+
+    take(plan)
     make = functools.partial(
-        Daemon, plan, read_again=read_again, rejection=rejection, last_good=last_good, proved=proved
+        Daemon, plan, read_again=read_again, changed=take, rejection=rejection, last_good=last_good, proved=proved
     )
     with collections_off():  # `_keep_what_is_loaded` switches them on again
         code = _run_loop(plan, signals, make, follow)
@@ -116,24 +121,24 @@ def run_plan(
     return code
 
 
-def _keep_what_is_loaded() -> None:
-    """Exclude everything loaded so far, gRPC above all, from garbage collection: it lives as long as the process."""
-    from ..deviceplugin import manager  # noqa: F401 # pyright: ignore[reportUnusedImport]
+_SERVING: Final = {"device-plugin": "deviceplugin.manager", "dra": "dra.driver", "dra-controller": "dra.controller"}
+"""What `kdp.daemon.services` needs in each mode."""
 
+
+def _keep_what_is_loaded(mode: str) -> None:
+    """Exclude everything loaded so far, gRPC above all, from garbage collection: it lives as long as the process."""
+    importlib.import_module(f"..{_SERVING[mode]}", __package__)
     gc.freeze()
     gc.enable()
 
 
-def _run_loop(plan: ServingPlan, signals: Signals, make: Callable[..., Daemon], follow: Follow | None) -> int:
+def _run_loop(plan: ServingPlan, signals: Signals, make: Callable[[], Daemon], follow: Follow | None) -> int:
     import anyio
 
     async def main() -> None:
         import asyncio
 
-        def take(new: ServingPlan) -> None:
-            logs.configure(new.settings, keeps_recent=new.socket is not None)
-
-        daemon = make(changed=take)
+        daemon = make()
         notifier = Notifier(os.environ)
         besides = [] if follow is None else [follow(daemon.reload)]
         background = [asyncio.create_task(each) for each in (notifier.follow(daemon.status), *besides)]
@@ -146,7 +151,7 @@ def _run_loop(plan: ServingPlan, signals: Signals, make: Callable[..., Daemon], 
 
         with anyio.CancelScope() as scope:
             signals.attach(asyncio.get_running_loop(), stop=stop, reload=daemon.reload)
-            _keep_what_is_loaded()  # a signal that broke into the loading of gRPC would crash it
+            _keep_what_is_loaded(plan.settings.mode)  # a signal that broke into the loading of gRPC would crash it
             await daemon.serve()
 
     try:

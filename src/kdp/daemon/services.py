@@ -151,8 +151,7 @@ def _plugins(
 ) -> PluginManager:
     from ..deviceplugin.counts import PluginCounts
     from ..deviceplugin.manager import PluginManager
-    from ..deviceplugin.options import ManagerOptions
-    from ..deviceplugin.tracking.pace import Pace
+    from ..deviceplugin.options import ManagerOptions, Pace
 
     settings = plan.settings
     options = ManagerOptions(

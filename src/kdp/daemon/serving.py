@@ -315,8 +315,7 @@ class Daemon:
         if settings.http is None and path is None:
             return nullcontext()
         from .logs import recent
-        from .pages import log_page, status_pages
-        from .probes import Page, Probes
+        from .probes import Page, Probes, log_page, status_pages
 
         facts = attrs.evolve(self._facts, mode=settings.mode, node=settings.node_name)
         facts = attrs.evolve(facts, directories=settings.directories, settings=settings.changed)

@@ -206,7 +206,7 @@ class Settings:
     )
     evict_limit: int = setting(
         3,
-        parsers.number(1, 1000, 3),
+        parsers.Number(1, 1000, 3),
         "With --on-unhealthy evict: the most pods of this node that are evicted in an hour.",
         "NUMBER",
         modes=PLUGIN,
@@ -265,7 +265,7 @@ class Settings:
     )
     replicas: int | None = setting(
         None,
-        parsers.number(1, MAX_REPLICAS, 4),
+        parsers.Number(1, MAX_REPLICAS, 4),
         "Share each device: advertise it this many times. It isolates nothing.",
         "NUMBER",
         modes=PLUGIN,
@@ -287,7 +287,7 @@ class Settings:
     )
     replica_limit: int | None = setting(
         None,
-        parsers.number(1, None, 1),
+        parsers.Number(1, None, 1),
         "The most replicas a container may ask for; default: any number.",
         "NUMBER",
         need=_REPLICAS,

@@ -120,15 +120,12 @@ def _check_mode_needs(settings: Settings) -> None:
         raise ConfigurationError(
             f"{SETTINGS['mode'].flag} dra-controller needs the pool's name; give one, as {SETTINGS['pool'].flag} fabric"
         )
-    if settings.mode == "device-plugin" and settings.asks_cluster and settings.node_name is None:
+    asks = settings.mode == "dra" or (settings.mode == "device-plugin" and settings.asks_cluster)
+    if asks and settings.node_name is None:
+        what = f"{SETTINGS['mode'].flag} dra" if settings.mode == "dra" else asking(settings)
         raise ConfigurationError(
-            f"{asking(settings)} needs the node's name, as the API server has it; give {SETTINGS['node_name'].flag}, "
-            f"or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"
-        )
-    if settings.mode == "dra" and settings.node_name is None:
-        raise ConfigurationError(
-            f"{SETTINGS['mode'].flag} dra needs the node's name, as the API server has it; give "
-            f"{SETTINGS['node_name'].flag}, or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"
+            f"{what} needs the node's name, as the API server has it; give {SETTINGS['node_name'].flag}, or in a pod "
+            f"{SETTINGS['node_name'].variable} from the field spec.nodeName"
         )
 
 

@@ -1,4 +1,4 @@
-"""`StderrHandler`: writes log lines to stderr, and does not wait for its reader.
+"""`StderrHandler`: writes log lines to stderr, does not wait for its reader, and may keep the last lines in memory.
 
 A pipe that nobody reads, as that of a runtime whose disk is full, or a terminal, as of a connection that hangs, blocks
 who writes to it; while one thread waits there with the handler's lock all others wait for that, and the loop with them.
@@ -14,18 +14,18 @@ import os
 import select
 import sys
 import time
-from typing import TYPE_CHECKING, final
+from typing import Final, final
 
 from typing_extensions import override
-
-if TYPE_CHECKING:
-    from .recent_lines import RecentLines
 
 _MOST_BYTES = 256 << 10
 """What waits at most; beyond it the oldest lines go, and their number is told."""
 
 _LAST_WAIT = 0.3
 """Seconds for which the lines that still wait at the process's end are tried."""
+
+MOST_LINES: Final = 256
+MOST_BYTES: Final = 64 << 10
 
 
 def duplicate(file: int) -> int:
@@ -61,6 +61,38 @@ def write_some(file: int, data: bytes, seconds: float = 0.0) -> int:
 
 
 @final
+class RecentLines:
+    """The last lines of the log, for whoever asks this process on its unix socket: in a container nobody has the log.
+
+    At most `MOST_LINES` and `MOST_BYTES` of them. It takes no lock: a handler of a signal, a finalizer, and other
+    threads may log while a line is added or the lines are read.
+    """
+
+    def __init__(self) -> None:
+        self._lines: collections.deque[bytes] = collections.deque(maxlen=MOST_LINES)
+
+    def add(self, line: bytes) -> None:
+        """Take a line with its end; of one that is too long, the beginning."""
+        self._lines.append(line if len(line) <= MOST_BYTES else line[: MOST_BYTES - 1] + b"\n")
+        while sum(map(len, self._copied())) > MOST_BYTES:
+            try:
+                self._lines.popleft()
+            except IndexError:  # another thread took the last one
+                return
+
+    def text(self) -> str:
+        """Return the lines, the oldest first."""
+        return b"".join(self._copied()).decode(errors="replace")
+
+    def _copied(self) -> tuple[bytes, ...]:
+        while True:
+            try:
+                return tuple(self._lines)
+            except RuntimeError:  # a finalizer has logged in the middle of it
+                continue
+
+
+@final
 class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in the stubs only
     """A handler for `sys.stderr` as it is now; where that is no file, a `logging.StreamHandler` and no more.
 
@@ -86,14 +118,12 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        if self._file is None:
-            super().emit(record)
-            if self.recent is not None:
-                self.recent.add(self._encoded(record))
-            return
         line = self._encoded(record)
         if self.recent is not None:
             self.recent.add(line)
+        if self._file is None:
+            super().emit(record)
+            return
         if os.getpid() != self._process:  # a child has its parent's lines, which its parent writes
             self._process, self._is_writing = os.getpid(), False
             self._clear()

@@ -1,10 +1,9 @@
-"""Answers to the kubelet: checks of what ``prefer`` returned, the status code of each failure, and notes of them."""
+"""Answers to the kubelet: checks of what ``prefer`` returned, the code of each failure, and who chose the devices."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-import attrs
 import grpc
 
 from ..errors import (
@@ -16,12 +15,12 @@ from ..errors import (
     KdpError,
     NotReady,
 )
-from ..startup import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from . import wire
+
 
 _Code = grpc.StatusCode
 
@@ -32,52 +31,6 @@ _CODES = {
     AllocationError: _Code.FAILED_PRECONDITION,
     EditConflictError: _Code.INTERNAL,  # the backend's mistake: no choice of the pod's
 }
-
-
-@final
-@attrs.frozen
-class PreferenceFailed:
-    """A question which devices to prefer was left to the kubelet, because something went wrong."""
-
-    __repr__ = shown
-
-
-@final
-@attrs.frozen
-class AllocateRefused:
-    """An Allocate was refused.
-
-    Attributes:
-        ids: The devices of one container.
-        reason: The sentence that its pod shows.
-        is_failure: Whether a hook failed or was late; otherwise kdp or the backend said no.
-    """
-
-    __repr__ = shown
-
-    ids: tuple[str, ...]
-    reason: str
-    is_failure: bool
-
-
-@final
-@attrs.frozen
-class Allocated:
-    """A container was given devices.
-
-    Attributes:
-        ids: The devices.
-        why: Who chose them.
-    """
-
-    __repr__ = shown
-
-    ids: tuple[str, ...]
-    why: str
-
-
-Note = PreferenceFailed | AllocateRefused | Allocated
-"""What the servicer tells its plugin, and what changes nothing in the session."""
 
 
 def code_of(error: Exception) -> grpc.StatusCode:
@@ -117,3 +70,35 @@ def preference_fault(ids: Sequence[str], query: wire.PreferQuery) -> str | None:
     if missing := sorted(set(query.must_include) - chosen):
         return f"left out {missing[0]!r}, which must be included"
     return None
+
+
+MOST: Final = 16
+"""Preferences that are remembered: the kubelet admits one pod at a time."""
+
+
+@final
+class Choices:
+    """The last preferences, which an Allocate may follow."""
+
+    def __init__(self) -> None:
+        self._preferred: dict[frozenset[str], str] = {}
+
+    def preferred(self, ids: Sequence[str], by: str) -> None:
+        """Note that these devices were preferred, and by whom."""
+        key = frozenset(ids)
+        self._preferred.pop(key, None)
+        self._preferred[key] = by
+        if len(self._preferred) > MOST:
+            del self._preferred[next(iter(self._preferred))]
+
+    def why(self, ids: Sequence[str], *, asks: bool) -> str:
+        """Return who chose the devices of a container, as a sentence's end.
+
+        Args:
+            ids: The devices.
+            asks: Whether the kubelet was told to ask for preferences.
+        """
+        by = self._preferred.pop(frozenset(ids), None)
+        if by is not None:
+            return f"as {by} preferred"
+        return "chosen by the kubelet, not by a preference" if asks else "chosen by the kubelet"

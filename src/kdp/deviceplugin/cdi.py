@@ -118,7 +118,13 @@ class ResourceCdi:
             CdiWriteError: It cannot be written.
         """
         try:
-            self._write_changes(changed=changed)
+            if changed or self._written is None or self._written != self._found():
+                devices = [spec for spec in self._rendered.values() if spec is not None]
+                if devices:
+                    self._directory.write(CdiSpec(kind=self._kind, devices=devices))
+                else:
+                    self._directory.remove(self._kind)
+                self._written = self._found()
         except CdiWriteError as error:
             if str(error) != self.problem:
                 logger.error("%s: %s", self._resource, error, extra={"resource": self._resource})
@@ -128,16 +134,6 @@ class ResourceCdi:
         if self.problem is not None:
             logger.info("%s: the CDI file is written again", self._resource, extra={"resource": self._resource})
         self.problem = None
-
-    def _write_changes(self, *, changed: bool) -> None:
-        if not changed and self._written is not None and self._written == self._found():
-            return
-        devices = [spec for spec in self._rendered.values() if spec is not None]
-        if not devices:
-            self._directory.remove(self._kind)
-        else:
-            self._directory.write(CdiSpec(kind=self._kind, devices=devices))
-        self._written = self._found()
 
     def _found(self) -> tuple[int, int, int] | None:
         try:

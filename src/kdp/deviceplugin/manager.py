@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,19 +21,17 @@ from ..hardware.shared_host import agreed
 from ..kubelet import KubeletWatch
 from ..model.backend import WrappedBackend
 from ..startup import shown
-from ..supervision.backend_validation import scrubs
-from ..supervision.findings import resource_of, static_resources
+from ..supervision.backend_validation import resource_of, scrubs, static_resources
 from ..supervision.given import taken
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
-from .failures import failures_of
 from .options import ManagerOptions
 from .plugin import DevicePlugin
+from .registration import SocketNames
 from .releasing import Releaser
-from .sockets import SocketNames
-from .status import ABSENT, ResourceStatus
-from .tracking.kept_resource import AllocationOwner
+from .status import ABSENT, ResourceStatus, failures_of
+from .tracking.store import AllocationOwner
 from .tracking.tracker import Tracker
 from .wire import check_renderable
 
@@ -42,8 +39,8 @@ if TYPE_CHECKING:
     from ..kubelet.podresources import Holder
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
-    from .tracking.decisions import Decisions
-    from .tracking.tracker import ResourceView
+    from .tracking.drift import ResourceView
+    from .tracking.tracker import Decisions
 
 
 @attrs.frozen(kw_only=True)
@@ -99,15 +96,8 @@ class PluginManager(Service):
         self._options = options = options or ManagerOptions()
         self._host = agreed(backends, options.host)
         self._kubelet = KubeletWatch(options.directory, options.history)
-        self._tracker = Tracker(
-            options.paths,
-            state_dir=options.state_dir,
-            pace=options.pace,
-            always_lists=options.follows_pods,
-            history=options.history,
-        )
+        self._tracker = Tracker(options)
         self._releaser = Releaser(self._tracker)
-        self._failed_preferences = 0
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
         self._claims = threading.Lock()
@@ -179,16 +169,6 @@ class PluginManager(Service):
             (each.label, None if found.is_absent else each.hooks.in_full(found.problem) or news.get(each))
             for each, found in latest
         )
-
-    @property
-    def preferred(self) -> Mapping[str, int]:
-        """How often the kubelet's questions which devices to prefer were ``answered`` by a policy.
-
-        Of those, what was ``remembered`` and what is ``unproven`` to be the best; and beside them ``empty``: left to
-        the kubelet, because something went wrong.
-        """
-        empty = self._failed_preferences + sum(plugin.failed_preferences for plugin in self._plugins.values())
-        return sum((supervisor.preferred for supervisor in self._supervisors), Counter(empty=empty))
 
     @property
     def kubelet_restarts(self) -> int:
@@ -366,7 +346,6 @@ class PluginManager(Service):
                 del self._plugins[name], self._owners[name]
                 with self._claims:
                     self._claimed.pop(name, None)
-                self._failed_preferences += plugin.failed_preferences
                 self._tracker.detach(name)
                 plugin.withdraw()
         self._unapplied.discard(supervisor)
@@ -400,9 +379,9 @@ class PluginManager(Service):
                 plugin.forget(gone)
             if unlisted := decisions.unlisted.get(name):
                 plugin.adopt(unlisted)
-        for each in decisions.reregistrations:
-            if each.resource in self._plugins:
-                self._plugins[each.resource].reregister(each.generation, each.reason)
+        for name, (generation, reason) in decisions.reregistrations.items():
+            if name in self._plugins:
+                self._plugins[name].reregister(generation, reason)
         self._releaser.release(decisions.ended, self._tasks)
         for supervisor in {self._owners[name]: None for name in decisions.gone if name in self._owners}:
             # A resource whose last device has gone may have to go, too.

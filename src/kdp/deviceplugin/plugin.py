@@ -11,7 +11,7 @@ import contextlib
 import errno
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -27,13 +27,12 @@ from ..supervision.change_log import ChangeLog
 from ..supervision.given import owners_of
 from ..supervision.obstacles import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
-from . import answers, rivals, session
+from . import rivals, session
 from .inventory import Inventory, ListChange
 from .refusal_log import RefusalLog
-from .registration import dial, register
+from .registration import SocketNames, dial, register
 from .servicer import DevicePluginServicer
 from .session import Session, State
-from .sockets import SocketNames
 from .state_log import StateLog
 from .status import ResourceStatus
 from .wire import encode_device, worst_case_bytes
@@ -55,6 +54,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NO_LIST: Final = "there is no device list yet"
+
 
 class DevicePlugin:
     """Serves one extended resource to the kubelet.
@@ -70,8 +71,6 @@ class DevicePlugin:
     Attributes:
         supervisor: As given.
         inventory: The device table.
-        failed_preferences: Number of the kubelet's questions which devices to prefer that were left to the kubelet,
-            because something went wrong.
         stopped: Set when `run` has ended.
 
     Raises:
@@ -91,7 +90,6 @@ class DevicePlugin:
         self.resource = resource
         self.inventory = Inventory(encode=encode_device, worst_case=worst_case_bytes)
         self.supervisor = supervisor
-        self.failed_preferences = 0
         self._options = options
         self._names = SocketNames(options.directory, resource)
         self._rivals = rivals.Rivals(resource, options.directory, self._names.has_made)
@@ -117,7 +115,6 @@ class DevicePlugin:
         self._servicer: DevicePluginServicer | None = None
         self._known: object | None = None
         self._since = time.monotonic()
-        self._history = options.history
         self._log = StateLog(resource, options.history)
         self._change_log = ChangeLog(resource, history=options.history)
         self._refusals = RefusalLog(resource, options.history)
@@ -165,29 +162,22 @@ class DevicePlugin:
 
     def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""
+        records = self._tracker.records
         if self._scrubs:
-            devices = self._without_unscrubbed(devices)
-        elif late := self._tracker.records.unreleased(self.resource):
+            records.presume(self.resource, (device.id for device in devices if device.exists))
+            unsaved = records.unsaved(self.resource)
+            withheld = records.withheld(self.resource, (device.id for device in devices))
+            devices = without_blocked(devices, lambda device: unsaved or withheld.get(device.id))
+        elif late := records.unreleased(self.resource):
             devices = without_blocked(devices, lambda device: late.get(device.id))
         if any(device.consumes for device in devices):
-            devices = self._without_taken(devices)
+            short = self.supervisor.shortages(devices, records.consumption(self.supervisor.backend))
+            devices = without_blocked(devices, lambda device: short.get(device.id))
         if self._cdi is None:
             return devices
         if self._cdi.problem != self._problem_offered:
             self._problem_offered, self._blocked_since = self._cdi.problem, time.monotonic()
         return without_blocked(devices, self._cdi.obstacle)
-
-    def _without_unscrubbed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        records = self._tracker.records
-        records.presume(self.resource, (device.id for device in devices if device.exists))
-        unsaved = records.unsaved(self.resource)
-        withheld = records.withheld(self.resource, (device.id for device in devices))
-        return without_blocked(devices, lambda device: unsaved or withheld.get(device.id))
-
-    def _without_taken(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        held = self._tracker.records.consumption(self.supervisor.backend)
-        why = self.supervisor.shortages(devices, held)
-        return without_blocked(devices, lambda device: why.get(device.id)) if why else devices
 
     async def _follow_offers(self, offers: Observable[Any]) -> None:
         """Offer anew what came back, was scrubbed, or was given away, and what shares counters with that."""
@@ -260,14 +250,17 @@ class DevicePlugin:
         """Where the resource stands now."""
         snapshot = self.inventory.snapshot
         devices = snapshot.devices.values() if snapshot else ()
-        blocked = self._blocked
+        blocked: Mapping[str, DeviceHealth] = {}
+        if self._cdi is not None and self._cdi.problem is not None:
+            blocked = blocked_health(self._found, self._cdi.obstacle, since=self._blocked_since)
         faults = {**self.supervisor.discovery.value.health, **blocked}
         holders = self._tracker.holders(self.resource)
         obstacle = next((health.reason for health in blocked.values()), None)
+        cause, reason = self._trouble()
         return ResourceStatus(
             resource=self.resource,
             state=self._session.state.value,
-            reason=self._reason() or obstacle,
+            reason=reason or obstacle,
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
             faults={i: health for i, health in faults.items() if snapshot and i in snapshot.devices},
@@ -277,48 +270,36 @@ class DevicePlugin:
             too_large=self._list_problem,
             kubelet=self._tracker.kubelet_problem,
             rival=self._rivals.problem or self._tracker.strangers(self.resource),
-            cause=self._cause(obstacle),
+            cause=cause or (None if obstacle is None else "obstacle"),
             view=self._tracker.view(self.resource),
             vanished=len(self.inventory.tombstones),
             since=self._since,
             holders=None if holders is None else {i: str(holder) for i, holder in holders.items()},
         )
 
-    @property
-    def _blocked(self) -> Mapping[str, DeviceHealth]:
-        if self._cdi is None or self._cdi.problem is None:
-            return {}
-        return blocked_health(self._found, self._cdi.obstacle, since=self._blocked_since)
-
-    def _reason(self) -> str | None:
+    def _trouble(self) -> tuple[Cause | None, str | None]:
+        """Return why the kubelet does not have the resource, in one word and as a sentence."""
         state = self._session.state
         if state is State.CONNECTED:
-            return None
+            return None, None
         if self.inventory.snapshot is None:
-            return self._list_problem or "there is no device list yet"
+            return ("list_too_large", self._list_problem) if self._list_problem else ("backend", _NO_LIST)
         view = self._kubelet.view.value
-        if state is State.WAITING and not self._options.is_watcher and view.state is not KubeletState.LISTENING:
-            refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
-            remedy = missing_right(errno.EACCES) if refused else ""
-            if view.state in (KubeletState.NO_DIRECTORY, KubeletState.NOT_A_DIRECTORY):
-                remedy = "; mount the node's directory there, or give another one: --device-plugin-dir DIR"
-            return f"{view.state.value} ({self._options.paths.kubelet_socket}){remedy}"
-        return self._session.reason
-
-    def _cause(self, obstacle: str | None) -> Cause | None:
-        """Return in one word what `_reason` says in a sentence."""
-        if self._session.state is State.CONNECTED:
-            return None if obstacle is None else "obstacle"
-        if self.inventory.snapshot is None:
-            return "backend" if self._list_problem is None else "list_too_large"
-        is_there = self._options.is_watcher or self._kubelet.view.value.state is KubeletState.LISTENING
-        return "registration" if is_there else "kubelet"
+        if self._options.is_watcher or view.state is KubeletState.LISTENING:
+            return "registration", self._session.reason
+        if state is not State.WAITING:
+            return "kubelet", self._session.reason
+        refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
+        remedy = missing_right(errno.EACCES) if refused else ""
+        if view.state in (KubeletState.NO_DIRECTORY, KubeletState.NOT_A_DIRECTORY):
+            remedy = "; mount the node's directory there, or give another one: --device-plugin-dir DIR"
+        return "kubelet", f"{view.state.value} ({self._options.paths.kubelet_socket}){remedy}"
 
     def _log_state(self) -> None:
         state = self._session.state
         if state is State.CONNECTED:
             self._log.connected(self.inventory.snapshot)
-        elif state in (State.WAITING, State.LOST) and (reason := self._reason()) is not None:
+        elif state in (State.WAITING, State.LOST) and (reason := self._trouble()[1]) is not None:
             self._log.lost(reason)
 
     async def run(self) -> None:
@@ -359,18 +340,10 @@ class DevicePlugin:
         """Ask for the orderly stop: calls in flight get `DRAIN_SECONDS`, streams end, then `run` returns."""
         self._mailbox.put_nowait(session.Stop())
 
-    def _take(self, event: session.Event | answers.Note) -> None:
-        match event:
-            case answers.PreferenceFailed():
-                self.failed_preferences += 1
-            case answers.AllocateRefused():
-                self._doubted.set()
-                self._refusals.refused(event.ids, event.reason, is_failure=event.is_failure)
-            case answers.Allocated():
-                if self._history is not None:
-                    self._history.add("allocated", self.resource, event.why, event.ids)
-            case _:
-                self._mailbox.put_nowait(event)
+    def _refused(self, ids: Sequence[str], reason: str, is_failure: bool) -> None:
+        """Take that an Allocate was refused: the CDI file may be the reason."""
+        self._doubted.set()
+        self._refusals.refused(ids, reason, is_failure=is_failure)
 
     async def _next_event(self) -> session.Event:
         deadline = self._session.deadline
@@ -429,7 +402,8 @@ class DevicePlugin:
             changed=self._changed,
             host=self._host,
             records=self._tracker.records,
-            post=self._take,
+            post=self._mailbox.put_nowait,
+            refused=self._refused,
             cdi=self._cdi,
             scrubs=self._scrubs,
         )

@@ -1,7 +1,13 @@
-"""Register: one attempt on one fresh channel, and what the kubelet's answers mean (contract section 2)."""
+"""Register: by which name, in one attempt on one fresh channel, and what the answers mean (contract section 2).
+
+A socket's name is never used twice, by no later generation and no other process: it holds a random token of the process
+and the generation's number (contract section 2.5, B3). A socket is bound in a private directory and renamed when it
+answers. So a visible name of ours that refuses connections is always a dead one (`kdp.kubelet.sockets`).
+"""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import grpc
@@ -9,9 +15,12 @@ import grpc
 from ..errors import AlreadyConnectedError, RegistrationError, RegistrationRefusedError
 from ..kubelet import KubeletState, look
 from ..kubelet.channel import unix_target
+from ..kubelet.sockets import check_length, is_plugin_socket, plugin_prefix
 from . import wire
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..kubelet import KubeletPaths
     from ..kubelet.server import SocketServer
 
@@ -24,6 +33,28 @@ _OPTIONS = [
     # A channel of its own for each attempt: an old one's back-off of up to 120 s must not be inherited.
     ("grpc.use_local_subchannel_pool", 1),
 ]
+
+
+class SocketNames:
+    """The names of one resource's sockets in one process.
+
+    Raises:
+        InvalidNameError: The directory's path leaves no room for a name.
+    """
+
+    def __init__(self, directory: Path, resource: str) -> None:
+        self._directory = directory
+        self.prefix = plugin_prefix(directory, resource)
+        self._token = os.urandom(4).hex()
+        check_length(self.path(999_999))
+
+    def path(self, generation: int) -> Path:
+        """Return the path of a generation's socket."""
+        return self._directory / f"{self.prefix}{self._token}-{generation}.sock"
+
+    def has_made(self, name: str) -> bool:
+        """Return whether this is the name of a socket of this resource, of this process or another."""
+        return is_plugin_socket(self.prefix, name)
 
 
 def dial(paths: KubeletPaths) -> grpc.aio.Channel:

@@ -32,16 +32,7 @@ from ..supervision.given import Given
 from ..supervision.health import is_of_scrub
 from ..supervision.hooks import check_state
 from . import wire
-from .answers import (
-    Allocated,
-    AllocateRefused,
-    Note,
-    PreferenceFailed,
-    code_of,
-    preference_fault,
-    preferred_ids,
-    result_of,
-)
+from .answers import Choices, code_of, preference_fault, preferred_ids, result_of
 from .inventory import Cursor, Inventory, ListSnapshot
 from .session import Contacted, GenerationAnswer, Registered, RegisterFailed, StreamClosed, StreamOpened
 
@@ -53,7 +44,6 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
-    from .choices import Choices
     from .options import ManagerOptions
     from .tracking.records import AllocationRecords
 
@@ -65,14 +55,6 @@ _Code = grpc.StatusCode
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
-
-_METHODS = {
-    "_options": "GetDevicePluginOptions",
-    "_prefer": "GetPreferredAllocation",
-    "_allocate": "Allocate",
-    "_pre_start": "PreStartContainer",
-}
-"""Methods of the service by those that answer them."""
 
 SLOW = 1.0
 """Seconds after which an Allocate is worth a log line: the kubelet admits no other pod meanwhile."""
@@ -88,26 +70,15 @@ MARGIN = 0.5
 """Seconds before the kubelet's own deadline at which we answer, so that our sentence is the one it shows."""
 
 
-def _unary(
-    call: Callable[[DevicePluginServicer, _Request, _Context], Awaitable[_Reply]],
-) -> Callable[[DevicePluginServicer, _Request, _Context], Awaitable[_Reply]]:
-    """Make a method a unary call: ``settle`` waits for it, and a failure becomes a one-sentence status."""
-
-    @functools.wraps(call)
-    async def answer(self: DevicePluginServicer, request: _Request, context: _Context) -> _Reply:
-        work = call(self, request, context)
-        return await self._answer(_METHODS[call.__name__], work, context)  # pyright: ignore[reportPrivateUsage]
-
-    return answer
-
-
 class DevicePluginServicer:
     """Serves one generation of one resource.
 
     Args:
         generation: Goes into every event.
         changed: Changes with every new snapshot.
-        post: Takes the session's events, and notes.
+        post: Takes the session's events.
+        refused: Called for each container whose Allocate is refused: with the devices, the sentence that its pod
+            shows, and whether a hook failed or was late; otherwise kdp or the backend said no.
     """
 
     def __init__(
@@ -121,7 +92,8 @@ class DevicePluginServicer:
         changed: Observable[None],
         host: Host,
         records: AllocationRecords,
-        post: Callable[[GenerationAnswer | Note], None],
+        post: Callable[[GenerationAnswer], None],
+        refused: Callable[[Sequence[str], str, bool], None],
         cdi: ResourceCdi | None = None,
         scrubs: bool = False,
     ) -> None:
@@ -133,13 +105,11 @@ class DevicePluginServicer:
         self._host = host
         self._records = records
         self._post = post
+        self._refused = refused
         self._is_watcher = options.is_watcher
         self._counts = options.counts
-        self._choices: Choices | None = None
-        if options.history is not None:
-            from .choices import Choices  # late: few plugins pay for it
-
-            self._choices = Choices()
+        self._history = options.history
+        self._choices = Choices()
         self._cdi = cdi
         self._scrubs = scrubs
         self._ended = False
@@ -156,20 +126,17 @@ class DevicePluginServicer:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Return the services for a gRPC server."""
-        unary = grpc.unary_unary_rpc_method_handler
-        services = [
-            grpc.method_handlers_generic_handler(
-                "v1beta1.DevicePlugin",
-                {
-                    "GetDevicePluginOptions": unary(self._options, wire.decode_nothing, wire.encode_options),
-                    # No serializer: the inventory hands out bytes that are ready to be sent.
-                    "ListAndWatch": grpc.unary_stream_rpc_method_handler(self._list_and_watch, wire.decode_nothing),
-                    "GetPreferredAllocation": unary(self._prefer, wire.decode_prefer, wire.encode_prefer),
-                    "Allocate": unary(self._allocate, wire.decode_allocate, wire.encode_allocate),
-                    "PreStartContainer": unary(self._pre_start, wire.decode_pre_start, wire.encode_nothing),
-                },
-            )
-        ]
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = dict(
+            [
+                self._unary("GetDevicePluginOptions", self._options, wire.decode_nothing, wire.encode_options),
+                self._unary("GetPreferredAllocation", self._prefer, wire.decode_prefer, wire.encode_prefer),
+                self._unary("Allocate", self._allocate, wire.decode_allocate, wire.encode_allocate),
+                self._unary("PreStartContainer", self._pre_start, wire.decode_pre_start, wire.encode_nothing),
+                # No serializer: the inventory hands out bytes that are ready to be sent.
+                ("ListAndWatch", grpc.unary_stream_rpc_method_handler(self._list_and_watch, wire.decode_nothing)),
+            ]
+        )
+        services = [grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods)]
         if self._is_watcher:
             from ..kubelet.plugin_watcher import Registration  # late: few plugins wait for the watcher
 
@@ -204,30 +171,40 @@ class DevicePluginServicer:
             await asyncio.wait(tuple(self._calls), timeout=ABORT_SECONDS)
         await asyncio.sleep(FLUSH_SECONDS)
 
-    async def _answer(self, method: str, work: Awaitable[_Reply], context: _Context) -> _Reply:
-        """Await a call so that `settle` can end it with our own sentence."""
-        task = asyncio.current_task()
-        assert task is not None
-        began, code = time.monotonic(), _Code.CANCELLED
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)  # when the answer is sent, not when it is known
-        try:
-            reply = await work
-            code = _Code.OK
-            return reply
-        except asyncio.CancelledError:
-            if not self._drained:
-                raise  # the kubelet has lost interest
-            task.uncancel()
-            code = _Code.UNAVAILABLE
-            return await _abort(context, code, "plugin is stopping")
-        except Exception as error:
-            if not isinstance(error, KdpError):
-                logger.exception("%s: internal error in a call of the kubelet", self._resource)
-            code = code_of(error)
-            return await _abort(context, code, sentence(error))
-        finally:
-            self._counts.called(method, self._resource, result_of(code), time.monotonic() - began)
+    def _unary(
+        self,
+        method: str,
+        answer: Callable[[_Request, _Context], Awaitable[_Reply]],
+        decode: Callable[[bytes], _Request],
+        encode: Callable[[_Reply], bytes],
+    ) -> tuple[str, grpc.RpcMethodHandler[Any, Any]]:
+        """Return a method that is counted: `settle` waits for a call of it, and a failure becomes a sentence."""
+
+        async def call(request: _Request, context: _Context) -> _Reply:
+            task = asyncio.current_task()
+            assert task is not None
+            began, code = time.monotonic(), _Code.CANCELLED
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)  # when the answer is sent, not when it is known
+            try:
+                reply = await answer(request, context)
+                code = _Code.OK
+                return reply
+            except asyncio.CancelledError:
+                if not self._drained:
+                    raise  # the kubelet has lost interest
+                task.uncancel()
+                code = _Code.UNAVAILABLE
+                return await _abort(context, code, "plugin is stopping")
+            except Exception as error:
+                if not isinstance(error, KdpError):
+                    logger.exception("%s: internal error in a call of the kubelet", self._resource)
+                code = code_of(error)
+                return await _abort(context, code, sentence(error))
+            finally:
+                self._counts.called(method, self._resource, result_of(code), time.monotonic() - began)
+
+        return method, grpc.unary_unary_rpc_method_handler(call, decode, encode)
 
     async def _list_and_watch(self, _: None, context: _Context) -> None:
         self._post(StreamOpened(self._generation))
@@ -250,21 +227,18 @@ class DevicePluginServicer:
         finally:
             self._post(StreamClosed(self._generation))
 
-    @_unary
     async def _options(self, _: None, context: _Context) -> wire.PluginOptions:
         return self.options
 
-    @_unary
     async def _allocate(self, requests: Sequence[Sequence[str]], context: _Context) -> list[wire.ContainerReply]:
-        return [await self._tell_refusal(ids) for ids in requests]
-
-    async def _tell_refusal(self, ids: Sequence[str]) -> wire.ContainerReply:
-        try:
-            return await self._allocate_container(ids)
-        except Exception as error:
-            is_failure = result_of(code_of(error)) == "failed"
-            self._post(AllocateRefused(tuple(sorted(set(ids))), sentence(error), is_failure))
-            raise
+        replies: list[wire.ContainerReply] = []
+        for ids in requests:
+            try:
+                replies.append(await self._allocate_container(ids))
+            except Exception as error:
+                self._refused(sorted(set(ids)), sentence(error), result_of(code_of(error)) == "failed")
+                raise
+        return replies
 
     async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:
         started = time.monotonic()
@@ -283,8 +257,9 @@ class DevicePluginServicer:
             named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
             moving = [device for device in allocation if device.edits.device_nodes or device.identity]
             await give(allocation, {device.id: Given.of(device, named, shared) for device in moving})
-        if self._choices is not None:
-            self._post(Allocated(tuple(wanted), self._choices.why(wanted, asks=self.options.preferred_allocation)))
+        if self._history is not None:
+            why = self._choices.why(wanted, asks=self.options.preferred_allocation)
+            self._history.add("allocated", self._resource, why, wanted)
         took = time.monotonic() - started
         if logger.isEnabledFor(logging.DEBUG):
             text = f"Allocate of {', '.join(wanted)} took {took * 1000:.1f} ms"
@@ -364,7 +339,6 @@ class DevicePluginServicer:
         return devices
 
     # An error would fail the pod (contract section 7), so nothing here raises but a cancellation.
-    @_unary
     async def _prefer(self, queries: Sequence[wire.PreferQuery], context: _Context) -> list[Sequence[str]]:
         return [await self._prefer_container(query) for query in queries]
 
@@ -381,7 +355,7 @@ class DevicePluginServicer:
             )
             ids, what = await self._preferred(request)
             fault = f"{what} {wrong}" if what and (wrong := preference_fault(ids, query)) else None
-            if self._choices is not None and ids and fault is None:
+            if self._history is not None and ids and fault is None:
                 self._choices.preferred(ids, what)
         except KdpError as error:
             ids, fault = (), sentence(error)
@@ -389,7 +363,6 @@ class DevicePluginServicer:
             logger.exception("%s: internal error while choosing devices", self._resource)
             ids, fault = (), sentence(error)
         if fault is not None:
-            self._post(PreferenceFailed())
             logger.warning("%s: no preference: %s", self._resource, fault)
             return ()
         return ids
@@ -419,7 +392,6 @@ class DevicePluginServicer:
             return (ids, "what counters leave") if len(ids) == request.size else ((), "")
         return supervisor.preferences.answer(request), "the policy"
 
-    @_unary
     async def _pre_start(self, ids: Sequence[str], context: _Context) -> None:
         if not self.options.pre_start_required:
             return

@@ -1,4 +1,4 @@
-"""`ResourceStatus`: where one resource stands, for probes and for people."""
+"""`ResourceStatus`: where one resource stands, for probes and for people; and which of its devices have failed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import attrs
 from ..model.devices import Device
 from ..startup import shown
 from ..supervision.health import DeviceHealth
+from ..supervision.obstacles import KIND as OBSTACLE
 from .session import State
 
 if TYPE_CHECKING:
-    from .tracking.tracker import ResourceView  # noqa: TC004 - attrs reads no annotation
+    from collections.abc import Collection
+
+    from ..supervision.publisher import Discovery
+    from .tracking.drift import ResourceView  # noqa: TC004 - attrs reads no annotation
 
 ABSENT: Final = "no hardware"
 """The state of a resource that is not registered because the node has no such hardware."""
@@ -87,3 +91,37 @@ class ResourceStatus:
     @property
     def claims(self) -> None:
         """None: this protocol knows no claims."""
+
+
+_OF_DISCOVERY: Final = frozenset(["discover", "quarantine"])
+"""Conditions that rest on what discovery has said, and are as old as that."""
+
+_NO_FAILURE: Final = frozenset(["silence", OBSTACLE])
+
+
+def failures_of(discovery: Discovery, listed: Collection[str], vanished: Collection[str]) -> Mapping[str, str]:
+    """Return which listed devices have failed, and why, by id: what is told of pods, and what they may be evicted for.
+
+    A device may be listed Unhealthy although nobody knows that it has failed: because discovery is silent, or because
+    something keeps new containers from it. The containers that have it go on, so that is no failure.
+
+    Args:
+        discovery: What is known of the backend.
+        listed: The ids of the resource's list.
+        vanished: Those of them that are no longer in the hardware.
+    """
+    found = {
+        device_id: health.reason or health.state.value
+        for device_id, health in discovery.health.items()
+        if device_id in listed and _has_failed(health)
+    }
+    if discovery.problem is None and discovery.unknown is None:
+        found |= dict.fromkeys(vanished, "the device is gone")
+    return found
+
+
+def _has_failed(health: DeviceHealth) -> bool:
+    if health.state.is_listed_healthy:
+        return False
+    known = frozenset(health.kinds) - _NO_FAILURE
+    return bool(known - _OF_DISCOVERY if "silence" in health.kinds else known)

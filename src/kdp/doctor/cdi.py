@@ -13,7 +13,7 @@ from ..cdi.parse import parse_spec
 from ..errors import InvalidValueError, in_one_line, message_of
 from ..storage import reading
 from ..storage.documents import parse_json
-from ..storage.room import why_no_file
+from ..storage.files import why_no_file
 from .answers import Answer, Verdict, failed, not_known, ok, question, warning
 from .directories import AS_ROOT, is_denied, is_read_only, let_write, may_write
 from .node import counted, some, text_of

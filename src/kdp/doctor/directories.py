@@ -9,7 +9,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from ..storage.room import why_no_file
+from ..storage.files import why_no_file
 from .answers import Answer, Verdict, failed, ok, question, warning
 
 if TYPE_CHECKING:

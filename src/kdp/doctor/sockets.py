@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from ..daemon.missing_socket import why_no_socket
+from ..daemon.found_sockets import why_no_socket
 from ..kubelet.greeting import greet
 from ..kubelet.sockets import missing_right
 from .answers import Answer, failed, not_known, ok, question, warning

@@ -35,9 +35,8 @@ from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..model.devices import Device
 from ..supervision.backend_validation import scrubs
 from ..supervision.health import DeviceHealth
-from ..supervision.held_claim import HeldClaim
 from ..supervision.obstacles import Offer
-from ..supervision.service import DRAIN_SECONDS, MAX_LISTED
+from ..supervision.service import DRAIN_SECONDS, MAX_LISTED, HeldClaim
 from .claims.prepare import Preparer
 from .claims.status import ClaimStatusWriter
 from .health import HealthStreams

@@ -381,15 +381,14 @@ class Device:
         Raises:
             InvalidValueError: An id is not valid.
         """
-        return [cls._made(thing, make, id) for thing in things]
-
-    @classmethod
-    def _made(cls, thing: _T, make: Callable[[_T], Device], name: Callable[[_T], str]) -> Device:
-        try:
-            return make(thing)
-        except (InvalidValueError, OSError) as error:
-            health = Health.unhealthy(f"it cannot be described: {error}")
-            return cls(id=name(thing), health=health, is_described=False)
+        made: list[Device] = []
+        for thing in things:
+            try:
+                made.append(make(thing))
+            except (InvalidValueError, OSError) as error:
+                health = Health.unhealthy(f"it cannot be described: {error}")
+                made.append(cls(id=id(thing), health=health, is_described=False))
+        return made
 
     @classmethod
     def counted(cls, prefix: str, count: int, *, edits: ContainerEdits | None = None) -> list[Device]:

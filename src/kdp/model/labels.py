@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import InvalidNameError, InvalidValueError, printable
+from ..errors import InvalidNameError, InvalidValueError
 from .devices import Version
 from .names import check_label_name, check_label_value
 from .quantities import exact
+from .text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +53,7 @@ def check_node_label(name: Any, value: Any) -> tuple[str, str]:
         InvalidNameError: A rule is broken; the text has the value and the rule.
     """
     if not isinstance(name, str):
-        raise InvalidNameError(f"label name {_shown(name)}: must be text; valid is for example {_EXAMPLE!r}")
+        raise InvalidNameError(f"label name {shown_value(name)}: must be text; valid is for example {_EXAMPLE!r}")
     check_label_name(name)
     domain, slash, _ = name.rpartition("/")
     if not slash:
@@ -66,7 +67,7 @@ def check_node_label(name: Any, value: Any) -> tuple[str, str]:
         )
     if not isinstance(value, str):
         raise InvalidNameError(
-            f"value {_shown(value)} of label {name}: must be text, this is {type(value).__name__}; valid is '80GB'"
+            f"value {shown_value(value)} of label {name}: must be text, this is {type(value).__name__}; valid is '80GB'"
         )
     try:
         return name, check_label_value(value)
@@ -111,7 +112,7 @@ def checked_labels(found: Any) -> tuple[dict[str, str], list[str]]:
 
     if not isinstance(found, Mapping):
         raise InvalidValueError(
-            f"it returned {_shown(found)}: must map labels to values; valid is {{{_EXAMPLE!r}: '4'}}"
+            f"it returned {shown_value(found)}: must map labels to values; valid is {{{_EXAMPLE!r}: '4'}}"
         )
     labels: dict[str, str] = {}
     wrong: list[str] = []
@@ -158,10 +159,3 @@ def _agreed(values: Iterable[str]) -> str:
     """Return what all say; empty: they differ, or say nothing."""
     different = set(values)
     return different.pop() if len(different) == 1 else ""
-
-
-def _shown(value: object) -> str:
-    try:
-        return printable(repr(value), _LONGEST)
-    except Exception:  # noqa: BLE001 - whatever a class of others does
-        return f"a {type(value).__name__}"

@@ -7,8 +7,9 @@ from typing import Any, Final, Literal, final
 
 import attrs
 
-from ..errors import InvalidValueError, printable
+from ..errors import InvalidValueError
 from ..startup import shown
+from .text import shown_value
 
 MOST_MEASUREMENTS: Final = 32
 """Measurements of one backend."""
@@ -44,7 +45,7 @@ _BASE_UNITS: Final = {
 def _check_name(_instance: object, _field: object, name: Any) -> None:
     rule = "must be lower-case letters, digits and '_', must begin with a letter and have at most 63 characters"
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > LONGEST:
-        raise InvalidValueError(f"measurement {_shown(name)}: {rule}; valid is 'gpu_utilization'")
+        raise InvalidValueError(f"measurement {shown_value(name)}: {rule}; valid is 'gpu_utilization'")
     if (end := name.rpartition("_")[2]) in _TAKEN:
         hint = "; kind='counter' adds it" if end == "total" else ""
         raise InvalidValueError(
@@ -56,7 +57,7 @@ def _check_name(_instance: object, _field: object, name: Any) -> None:
 def _check_unit(_instance: object, _field: object, unit: Any) -> None:
     if not isinstance(unit, str) or (unit and not _NAME.fullmatch(unit)) or len(unit) > LONGEST or unit in _TAKEN:
         raise InvalidValueError(
-            f"unit {_shown(unit)}: must be lower-case letters, the plural of a base unit, or ''; valid is 'bytes'"
+            f"unit {shown_value(unit)}: must be lower-case letters, the plural of a base unit, or ''; valid is 'bytes'"
         )
     if unit in _BASE_UNITS:
         raise InvalidValueError(f"unit {unit!r}: must be a base unit of Prometheus; valid is {_BASE_UNITS[unit]}")
@@ -64,16 +65,14 @@ def _check_unit(_instance: object, _field: object, unit: Any) -> None:
 
 def _check_help(_instance: object, _field: object, text: Any) -> None:
     if not isinstance(text, str) or not text.strip():
-        raise InvalidValueError(f"help {_shown(text)}: must say what is measured; valid is 'Share of time in use.'")
+        raise InvalidValueError(
+            f"help {shown_value(text)}: must say what is measured; valid is 'Share of time in use.'"
+        )
 
 
 def _check_kind(_instance: object, _field: object, kind: Literal["gauge", "counter"]) -> None:
     if kind not in KINDS:
-        raise InvalidValueError(f"kind {_shown(kind)}: must be {' or '.join(map(repr, KINDS))}; valid is 'gauge'")
-
-
-def _shown(value: object) -> str:
-    return printable(repr(value), LONGEST)
+        raise InvalidValueError(f"kind {shown_value(kind)}: must be {' or '.join(map(repr, KINDS))}; valid is 'gauge'")
 
 
 @final

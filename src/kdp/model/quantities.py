@@ -1,4 +1,4 @@
-"""`Quantity`: an amount in Kubernetes' notation, compared by what it means."""
+"""`Quantity`: an amount in Kubernetes' notation, compared by what it means; and durations in that notation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import operator
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import attrs
 from typing_extensions import override
@@ -17,6 +17,7 @@ from .frozen import FrozenDict, dict_of
 from .names import check_attribute_name
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from decimal import Decimal
 
 _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z", re.ASCII)
@@ -120,3 +121,20 @@ def capacities(value: Mapping[str, Amount]) -> Mapping[str, Amount]:
         for name, amount in dict_of(value, "capacity", {"memory": 1}).items()
     )
     return amounts
+
+
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return a duration as Kubernetes writes it: ``1h30m``, ``2.5s``, ``300ms``.
+
+    Raises:
+        ValueError: It is written otherwise.
+    """
+    from datetime import timedelta  # only those who read durations pay for it
+
+    part = r"(\d+(?:\.\d+)?)(ms|s|m|h)"
+    if not re.fullmatch(rf"(?:{part})+", text, re.ASCII):
+        raise ValueError(text)
+    return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in re.findall(part, text, re.ASCII)))

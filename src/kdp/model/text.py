@@ -29,6 +29,14 @@ def plain_text(value: object, what: str, *, most: int = LONGEST) -> str:
     return printable(text[: most + 1].encode(errors="replace").decode(), most)
 
 
+def shown_value(value: object, *, most: int = 63) -> str:
+    """Return how a message shows a value that is not what it should be: its `repr`, or its type if that fails."""
+    try:
+        return printable(repr(value), most)
+    except Exception:  # noqa: BLE001 - whatever a class of others does
+        return f"a {type(value).__name__}"
+
+
 def _spelled(value: object, what: str) -> str:
     _warn(what, type(value).__name__)
     if isinstance(value, BaseException):

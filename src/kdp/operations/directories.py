@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 import anyio
 
 from ..concurrency import threads
-from ..storage.room import why_no_file
+from ..storage.files import why_no_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

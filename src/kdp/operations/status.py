@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..allocation import Topology  # noqa: TC004 - attrs reads no annotation
     from ..concurrency.history import Event, History  # noqa: TC004 - attrs reads no annotation
-    from ..deviceplugin.tracking.tracker import ResourceView
+    from ..deviceplugin.tracking.drift import ResourceView
     from ..model.devices import Device
     from ..model.measurements import Measurement  # noqa: TC004 - attrs reads no annotation
     from ..supervision.health import DeviceHealth

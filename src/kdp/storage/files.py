@@ -1,4 +1,4 @@
-"""Replace a file whole, and remove the drafts that killed processes left.
+"""Replace a file whole, remove the drafts that killed processes left, and tell why a directory takes no file.
 
 * A reader finds the old file or the new one, whole, also after a crash at any moment.
 * `draft` writes a file that gets its name later. That last step needs neither space nor a free descriptor.
@@ -6,7 +6,7 @@
   `remove_drafts` removes it a minute later.
 * What is written can be read again: a file has `kdp.storage.reading.MAX_BYTES` at most.
 
-All functions block for the disk. Each raises `OSError` and leaves the old file in place.
+All functions block for the disk. A failure is an `OSError`, and leaves the old file in place.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Final, Literal, final
@@ -148,3 +149,38 @@ def remove_drafts(directory: Path, prefix: str = "", *, older_than: float = DRAF
                     draft.unlink()
                     removed.append(draft)
     return removed
+
+
+def why_no_file(directory: Path, *, surely: bool = False) -> str | None:
+    """Return why no file can be made in a directory; None: one can. For a missing one, its parent is looked at.
+
+    Args:
+        directory: The directory.
+        surely: Whether a hidden draft is written and removed, which wakes up those who watch the directory. Otherwise
+            only rights and free space are looked at, which says less.
+    """
+    try:
+        place = _nearest(directory)
+        room = os.statvfs(place)
+        if room.f_flag & os.ST_RDONLY:
+            return os.strerror(errno.EROFS)
+        if not os.access(place, os.W_OK | os.X_OK):
+            return os.strerror(errno.EACCES)
+        blocks, files = (room.f_bfree, room.f_ffree) if os.geteuid() == 0 else (room.f_bavail, room.f_favail)
+        if (room.f_blocks and not blocks) or (room.f_files and not files):  # a file system without limits counts none
+            return os.strerror(errno.ENOSPC)
+        if surely and place == directory:
+            draft(directory / "kdp_probe", b"\0" * 4096).discard()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _nearest(directory: Path) -> Path:
+    """Return a directory, or the nearest one above it that exists."""
+    for place in (directory, *directory.parents):
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISDIR(os.stat(place).st_mode):
+                return place
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

@@ -1,18 +1,29 @@
-"""Checks a backend's attributes before anything is served: one sentence now, no traceback later."""
+"""Checks what a backend says: its attributes, how its hooks can be called, and what ``discover`` returned.
+
+Attributes and signatures are checked before anything is served: the start reports what would otherwise fail for the
+first pod, or never, and in one sentence instead of a traceback. A hook's own signature counts, and not that of what a
+decorator wraps, because the decorator is what is called.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
 import math
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from ..errors import ConfigurationError, InvalidValueError, message_of
-from ..model.backend import is_overridden
-from ..model.measurements import MOST_MEASUREMENTS, Measurement
+import attrs
+
+from ..errors import ConfigurationError, InvalidValueError, kind_of, lasting, message_of
+from ..model.backend import OPTIONAL_HOOKS, DeviceBackend, WrappedBackend, is_overridden
+from ..model.devices import Device, recalled
 from ..model.names import check_resource_name
+from ..startup import shown
 
 if TYPE_CHECKING:
-    from ..model.backend import DeviceBackend
+    from collections.abc import Callable
 
 
 def check_attributes(backend: DeviceBackend) -> None:
@@ -77,16 +88,6 @@ def _resources(value: Any) -> None:
         check_resource_name(_text(name, "a resource's name; valid is 'example.com/widget'"))
 
 
-def _poll_interval(value: Any) -> None:
-    if value is not None and not (_is_number(value) and 0 < value < math.inf):
-        raise InvalidValueError(f"{value!r} must be a number of seconds above 0, or None for never; valid is 5.0")
-
-
-def _stale_after(value: Any) -> None:
-    if not (_is_number(value) and value >= 0):
-        raise InvalidValueError(f"{value!r} must be a number of seconds; valid is 30.0")
-
-
 def _joined_env(value: Any) -> None:
     if not isinstance(value, Mapping) or not all(
         isinstance(text, str)
@@ -103,11 +104,6 @@ def _policy(value: Any) -> None:
         check_policy(_text(value, "the name of a policy or None; valid is 'packed'"))
 
 
-def _release_policy(value: Any) -> None:
-    if value not in ("notify", "scrub"):
-        raise InvalidValueError(f"{value!r} must be 'notify' or 'scrub'")
-
-
 def _unused_hooks(value: Any) -> None:
     if isinstance(value, str) or not isinstance(value, Collection):
         raise InvalidValueError(f"{value!r} must be a collection of hooks' names; valid is ('released',)")
@@ -118,6 +114,10 @@ def _unused_hooks(value: Any) -> None:
 def _measurements(value: Any) -> None:
     if isinstance(value, str) or not isinstance(value, Collection):
         raise InvalidValueError(f"{value!r} must be a sequence of kdp.Measurement")
+    if not value:
+        return
+    from ..model.measurements import MOST_MEASUREMENTS, Measurement  # late: few backends measure
+
     found: set[str] = set()
     for each in value:  # pyright: ignore[reportUnknownVariableType]
         if not isinstance(each, Measurement):
@@ -127,11 +127,6 @@ def _measurements(value: Any) -> None:
         found.add(each.name)
     if len(found) > MOST_MEASUREMENTS:
         raise InvalidValueError(f"{len(found)} measurements: at most {MOST_MEASUREMENTS} are exported; leave some out")
-
-
-def _measure_interval(value: Any) -> None:
-    if not (_is_number(value) and 0 < value < math.inf):
-        raise InvalidValueError(f"{value!r} must be a number of seconds above 0; valid is 10.0")
 
 
 def _is_number(value: Any) -> bool:
@@ -144,15 +139,214 @@ def _text(value: Any, rule: str) -> str:
     return value
 
 
+def _must(be: Callable[[Any], bool], rule: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if not be(value):
+            raise InvalidValueError(f"{value!r} must {rule}")
+
+    return check
+
+
 _CHECKS = {
     "resource": _resource,
     "resources": _resources,
-    "poll_interval": _poll_interval,
-    "stale_after": _stale_after,
+    "poll_interval": _must(
+        lambda value: value is None or (_is_number(value) and 0 < value < math.inf),
+        "be a number of seconds above 0, or None for never; valid is 5.0",
+    ),
+    "stale_after": _must(lambda value: _is_number(value) and value >= 0, "be a number of seconds; valid is 30.0"),
     "joined_env": _joined_env,
     "policy": _policy,
-    "release_policy": _release_policy,
+    "release_policy": _must(lambda value: value in ("notify", "scrub"), "be 'notify' or 'scrub'"),
     "unused_hooks": _unused_hooks,
     "measurements": _measurements,
-    "measure_interval": _measure_interval,
+    "measure_interval": _must(
+        lambda value: _is_number(value) and 0 < value < math.inf, "be a number of seconds above 0; valid is 10.0"
+    ),
 }
+
+
+def check_signatures(backend: DeviceBackend) -> None:
+    """Check that each hook of a backend is a method that takes what kdp calls it with, and whose body runs then.
+
+    Raises:
+        ConfigurationError: One is not.
+    """
+    if isinstance(backend, WrappedBackend):
+        check_signatures(backend.inner)
+        return
+    for hook in ("discover", *sorted(OPTIONAL_HOOKS)):
+        found = _written(backend, hook)
+        if found is None:
+            continue
+        function, has_self = found
+        _check_kind(f"{type(backend).__name__}.{hook}", hook, function)
+        try:
+            signature = inspect.signature(function, follow_wrapped=False)
+        except (TypeError, ValueError):  # a function in C, which does not tell
+            continue
+        expected = inspect.signature(getattr(DeviceBackend, hook))
+        names = list(expected.parameters)
+        try:
+            signature.bind(*names if has_self else names[1:])
+        except TypeError:
+            call = f"{hook}({', '.join(names[1:])})"
+            plain = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+            written = str(signature.replace(parameters=plain, return_annotation=signature.empty))
+            raise ConfigurationError(
+                f"{type(backend).__name__}.{hook}{written}: kdp calls {call}, which this hook does not take; "
+                f"expected def {hook}({', '.join(names)})"
+            ) from None
+
+
+def _check_kind(name: str, hook: str, function: Callable[..., Any]) -> None:
+    """Refuse a generator: a call of it runs nothing of its body."""
+    written = inspect.unwrap(function)
+    code = getattr(written, "__code__", None)
+    place = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+    if getattr(getattr(function, "__code__", None), "co_filename", "") == contextlib.__file__:
+        raise ConfigurationError(f"{name}{place}: is a context manager, so its body would never run; {_INSTEAD[hook]}")
+    if inspect.isasyncgenfunction(function) or (hook != "discover" and inspect.isgeneratorfunction(function)):
+        raise ConfigurationError(f"{name}{place}: has a yield, so its body would never run; {_INSTEAD[hook]}")
+
+
+_RETURN = "return the whole result"
+_INSTEAD = {
+    **dict.fromkeys(OPTIONAL_HOOKS, _RETURN),
+    "discover": "return a list",
+    "open": "acquire in open(), keep it on self, and release it in close()",
+    "close": "release in close() what open() has acquired",
+    "watch": "call report.fault(), report.clear(), or report.rescan() there instead",
+    "prepare_container": "prepare the devices and return",
+    "released": "clean up and return",
+}
+"""What to write instead of a ``yield``."""
+
+
+def _written(backend: DeviceBackend, hook: str) -> tuple[Callable[..., Any], bool] | None:
+    """Return the vendor's function for a hook, and whether it takes ``self``; None: there is none that can be judged.
+
+    No property is read, because that would run the vendor's code.
+
+    Raises:
+        ConfigurationError: It is no method.
+    """
+    found = inspect.getattr_static(type(backend), hook)
+    if found is inspect.getattr_static(DeviceBackend, hook):
+        return None
+    if isinstance(found, (property, functools.cached_property)) or not (callable(found) or hasattr(found, "__get__")):
+        names, kind = (
+            ", ".join(inspect.signature(getattr(DeviceBackend, hook)).parameters),
+            kind_of(cast("object", found)),
+        )
+        raise ConfigurationError(
+            f"{type(backend).__name__}.{hook}: is {kind}, and kdp calls it; write def {hook}({names})"
+        )
+    own: object = vars(backend).get(hook)
+    if own is not None:
+        return (own, False) if callable(own) else None
+    if isinstance(found, (staticmethod, classmethod)):
+        decorated = cast("staticmethod[..., Any] | classmethod[Any, ..., Any]", found)
+        return decorated.__func__, isinstance(found, classmethod)
+    return (found, True) if inspect.isfunction(found) else None
+
+
+@attrs.frozen(kw_only=True)
+class Findings:
+    """What one ``discover`` returned, and what its device nodes looked like.
+
+    Attributes:
+        devices: The devices as the backend made them.
+        faults: What is wrong with device nodes, by device id.
+        resources: The statically named resources.
+        resource: The one of devices that name none; None: all of them name theirs.
+        stale_after: Seconds that they may be old before they are Unhealthy.
+    """
+
+    __repr__ = shown
+
+    devices: tuple[Device, ...]
+    faults: Mapping[str, str]
+    resources: tuple[str, ...]
+    resource: str | None
+    stale_after: float
+
+
+MOST_DEVICES: Final = 100_000
+"""A list of 4 MiB has room for fewer, unless their ids are very short (contract section 5)."""
+
+
+def checked_devices(found: Any, backend: DeviceBackend, before: Sequence[Device] = ()) -> tuple[Device, ...]:
+    """Return the devices that ``discover`` returned; it consumes a generator, and so may block.
+
+    Args:
+        found: What ``discover`` returned.
+        backend: The backend.
+        before: The devices of the discovery before: what is not described now stays as it was.
+
+    Raises:
+        InvalidValueError: It returned something else, too many, an id twice, or a device without a resource.
+    """
+    try:
+        iterator = iter(found)
+    except TypeError:
+        raise InvalidValueError(f"it returned {lasting(repr(found))}: must be an iterable of kdp.Device") from None
+    devices: dict[str, Device] = {}
+    known = {device.id: device for device in before}
+    for device in iterator:
+        if not isinstance(device, Device):
+            raise InvalidValueError(
+                f"it returned {lasting(repr(device))}: must be a kdp.Device, this is {kind_of(device)}"
+            )
+        if device.id in devices:
+            raise InvalidValueError(f"it returned device id {device.id!r} twice: ids must be unique in the process")
+        if len(devices) == MOST_DEVICES:
+            raise InvalidValueError(
+                f"it returned more than {MOST_DEVICES:,} devices, and no list can carry them; let a generator end"
+            )
+        device = devices[device.id] = recalled(device, known.get(device.id))
+        if device.is_described:
+            resource_of(device, backend)
+    return tuple(devices.values())
+
+
+def resource_of(device: Device, backend: DeviceBackend) -> str:
+    """Return the resource that a device belongs to.
+
+    Raises:
+        InvalidValueError: Neither the device nor its backend names one.
+    """
+    resource = device.resource or backend.resource
+    if resource is None:
+        raise InvalidValueError(
+            f"device {device.id!r} names no resource and {type(backend).__name__}.resource is None: set one of them"
+        )
+    return resource
+
+
+def clashing_variable(devices: Iterable[Device], backend: DeviceBackend) -> tuple[str, str, str] | None:
+    """Return two resources and a variable that their devices set to different values; None: there is none.
+
+    A container that asks for both gets one reply for each, and of two values the kubelet takes one
+    (``pkg/kubelet/cm/devicemanager/pod_devices.go``). `DeviceBackend.joined_env` joins values within one reply.
+    """
+    found: dict[str, tuple[dict[str, None], set[str]]] = {}
+    for device in devices:
+        for name, text in device.edits.env.items():
+            resources, values = found.setdefault(name, ({}, set()))
+            resources[resource_of(device, backend)] = None
+            values.add(text)
+            if len(resources) > 1 and len(values) > 1:
+                first, second = resources
+                return first, second, name
+    return None
+
+
+def static_resources(backend: DeviceBackend) -> tuple[str, ...]:
+    """Return the resources that a backend names itself, devices or not; each name is checked.
+
+    Raises:
+        InvalidNameError: The kubelet would not accept a name.
+    """
+    names = (*((backend.resource,) if backend.resource is not None else ()), *backend.resources)
+    return tuple(dict.fromkeys(check_resource_name(name) for name in names))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ..hardware import DirectoryWatch
 
@@ -22,23 +22,19 @@ if TYPE_CHECKING:
 
 
 class DeviceNodes:
-    """Looks at them and follows them. An async context manager for as long as they are followed.
+    """Looks at them and follows them.
 
     Args:
         host: Where they are looked for; None: nowhere, as the devices are not those of this node.
+
+    Attributes:
+        watch: An async context manager, to be entered for as long as they are followed.
     """
 
     def __init__(self, host: Host | None) -> None:
         self._host = host
-        self._watch = DirectoryWatch()
+        self.watch = DirectoryWatch()
         self._nodes: dict[str, set[str]] = {}
-
-    async def __aenter__(self) -> Self:
-        await self._watch.__aenter__()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self._watch.__aexit__(*exception)
 
     def faults(self, devices: Iterable[Device]) -> dict[str, str]:
         """Return what is wrong with the nodes and mounts of devices, by device id. May be called in any thread."""
@@ -73,32 +69,30 @@ class DeviceNodes:
         """
         if self._host is None:
             return False
-        before = self._count
         edits = {id(device.edits): device.edits for device in devices}.values()  # of replicas one object
         paths = {node.host_path for each in edits for node in each.device_nodes}
+        is_new = False
         for path in paths | {mount.host_path for each in edits for mount in each.mounts}:
-            self._nodes.setdefault(os.path.dirname(path), set()).add(path)
+            known = self._nodes.setdefault(os.path.dirname(path), set())
+            is_new = is_new or path not in known
+            known.add(path)
         for directory in self._nodes:
             self._watch_nearest(self._inside(directory))
-        return self._count > before
+        return is_new
 
     def _inside(self, directory: str) -> str:
         assert self._host is not None  # there is something to follow
         return os.fspath(self._host.path(directory))
 
-    @property
-    def _count(self) -> int:
-        return sum(map(len, self._nodes.values()))
-
     def _watch_nearest(self, directory: str) -> None:
         """Watch a directory, or while it does not exist the nearest one above it that does."""
-        while not self._watch.watch(directory) and not self._watch.refused and directory != "/":
+        while not self.watch.watch(directory) and not self.watch.refused and directory != "/":
             directory = os.path.dirname(directory)
 
     async def changed(self) -> None:
         """Wait for a change of one of them, or of a directory above one, which is then followed again."""
         while True:
-            changes = {os.path.join(directory, name) for directory, name in await self._watch.changes()}
+            changes = {os.path.join(directory, name) for directory, name in await self.watch.changes()}
             if any(self._concerns(path.rstrip("/")) for path in changes):
                 self.follow(())
                 return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from .links import ask_links
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ async def discover_linked(
     async with _supervised(backend, host) as supervisor:
         found = await supervisor.once()
         devices = tuple(device for held in found.values() for device in held)
-        return found, await supervisor.links(devices) if supervisor.hooks.overridden("links") else None
+        if not supervisor.hooks.overridden("links"):
+            return found, None
+        return found, await ask_links(supervisor.hooks, devices, deadline=supervisor.deadlines.links)
 
 
 async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, tuple[Device, ...]]:
@@ -43,15 +46,11 @@ async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, t
 
 async def discover_labels(backend: DeviceBackend, *, host: Host) -> NodeLabels:
     """Do as `discover_once` does, and return the labels that the backend wants for the node."""
-    from .labelling import ask_labels
-
     async with _supervised(backend, host, wants_labels=True) as supervisor:
         found = await supervisor.once()
         assert supervisor.labelling is not None  # as was asked for
         devices = tuple(device for held in found.values() for device in held)
-        return await ask_labels(
-            supervisor.hooks, supervisor.labelling, backend, devices, deadline=supervisor.deadlines.labels
-        )
+        return await supervisor.labelling.ask(supervisor.hooks, backend, devices, deadline=supervisor.deadlines.labels)
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ likely what it was.
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Mapping
@@ -93,39 +92,36 @@ class Labelling:
         """Want none: the node has no such hardware."""
         self.set(NodeLabels(values={}))
 
+    async def ask(
+        self, hooks: Hooks, backend: DeviceBackend, devices: tuple[Device, ...], *, deadline: float
+    ) -> NodeLabels:
+        """Ask a backend for the labels of its devices; raises what `Hooks.call` does."""
+        if "labels" in backend.unused_hooks:
+            return NodeLabels(values={})
+        found: NodeLabels = await hooks.call("labels", devices, deadline=deadline, then=self.take)
+        return found
 
-async def ask_labels(
-    hooks: Hooks, labelling: Labelling, backend: DeviceBackend, devices: tuple[Device, ...], *, deadline: float
-) -> NodeLabels:
-    """Ask a backend for the labels of its devices; raises what `Hooks.call` does."""
-    if "labels" in backend.unused_hooks:
-        return NodeLabels(values={})
-    found: NodeLabels = await hooks.call("labels", devices, deadline=deadline, then=labelling.take)
-    return found
-
-
-async def follow_labels(
-    hooks: Hooks, publisher: DiscoveryPublisher, labelling: Labelling, backend: DeviceBackend, *, deadline: float
-) -> NoReturn:
-    """Ask for labels whenever there are other devices than before, until the hook raises `NotReady`."""
-    asked: tuple[Device, ...] | None = None
-    logged = ""
-    version = -1
-    while True:
-        await publisher.discovery.after(version)
-        version = publisher.discovery.version
-        ask = functools.partial(ask_labels, hooks, labelling, backend, deadline=deadline)
-        while publisher.taken_at is not None and (devices := publisher.devices) != asked:
-            started = time.monotonic()
-            try:
-                labelling.set(await ask(devices))
-            except HookError as error:
-                problem = sentence(error)
-                if problem != logged:
-                    logged = problem
-                    logger.warning("%s: %s; the previous labels stay", hooks.label, problem)
-                labelling.set(attrs.evolve(labelling.newest.value, problem=problem))
-                await anyio.sleep(RETRY_AFTER)
-            else:
-                asked, logged = devices, ""
-                await anyio.sleep(max(0.0, started + PAUSE - time.monotonic()))
+    async def follow(
+        self, hooks: Hooks, publisher: DiscoveryPublisher, backend: DeviceBackend, *, deadline: float
+    ) -> NoReturn:
+        """Ask for labels whenever there are other devices than before, until the hook raises `NotReady`."""
+        asked: tuple[Device, ...] | None = None
+        logged = ""
+        version = -1
+        while True:
+            await publisher.discovery.after(version)
+            version = publisher.discovery.version
+            while publisher.taken_at is not None and (devices := publisher.devices) != asked:
+                started = time.monotonic()
+                try:
+                    self.set(await self.ask(hooks, backend, devices, deadline=deadline))
+                except HookError as error:
+                    problem = sentence(error)
+                    if problem != logged:
+                        logged = problem
+                        logger.warning("%s: %s; the previous labels stay", hooks.label, problem)
+                    self.set(attrs.evolve(self.newest.value, problem=problem))
+                    await anyio.sleep(RETRY_AFTER)
+                else:
+                    asked, logged = devices, ""
+                    await anyio.sleep(max(0.0, started + PAUSE - time.monotonic()))

@@ -12,7 +12,7 @@ from ..errors import HookError, InvalidValueError, sentence
 
 if TYPE_CHECKING:
     from ..allocation import Topology
-    from ..allocation.preferences import Preferences
+    from ..allocation.policies import Preferences
     from ..model.devices import Device
     from .hooks import Hooks
     from .publisher import DiscoveryPublisher

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 import anyio
 import attrs
 
-from ..errors import HookError, InvalidValueError, printable, sentence
+from ..errors import HookError, InvalidValueError, sentence
 from ..model.backend import WrappedBackend
-from .findings import resource_of
+from ..model.text import shown_value
+from .backend_validation import resource_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
@@ -37,7 +38,7 @@ MOST_DEVICES: Final = 1024
 MOST_MISTAKES: Final = 100
 """Mistakes that are remembered, so that each is told one time."""
 
-_SHOWN: Final = 80
+_shown = functools.partial(shown_value, most=80)
 
 
 @final
@@ -76,6 +77,29 @@ class Measuring:
         self._label = label
         self._counters = {each.name: each.kind == "counter" for each in declared}
         self._mistakes: set[str] = set()
+
+    async def follow(
+        self, hooks: Hooks, publisher: DiscoveryPublisher, backend: DeviceBackend, *, deadline: float
+    ) -> NoReturn:
+        """Ask what the devices measure, in each ``measure_interval``, until the hook raises `NotReady`."""
+        logged = ""
+        interval = backend.measure_interval  # as it was checked with the last discovery
+        try:
+            while True:
+                await anyio.sleep(max(0.0, self.asked_at + interval - time.monotonic()))
+                self.asked_at = time.monotonic()
+                take = functools.partial(self.take, known=_known(publisher.devices, backend))
+                try:
+                    self.values = await hooks.call("measure", deadline=deadline, then=take)
+                except HookError as error:
+                    self.values = {}
+                    if sentence(error) != logged:
+                        logged = sentence(error)
+                        logger.warning("%s: %s; nothing is measured meanwhile", hooks.label, logged)
+                else:
+                    logged = ""
+        finally:
+            self.values = {}
 
     def take(self, found: Any, known: Mapping[str, str]) -> Mapping[str, Measured]:
         """Return what can be used of what ``measure`` returned; what cannot is told in the log. In the hook's thread.
@@ -147,48 +171,6 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _shown(value: object) -> str:
-    try:
-        return printable(repr(value), _SHOWN)
-    except Exception:  # noqa: BLE001 - whatever a class of others does
-        return f"a {type(value).__name__}"
-
-
 def _known(devices: Iterable[Device], backend: DeviceBackend) -> Mapping[str, str]:
-    found = {device.id: resource_of(device, backend) for device in devices}
-    if isinstance(backend, WrappedBackend):
-        from ..allocation.sharing import base_id  # late: few devices are shared
-
-        return {base_id(device_id): resource for device_id, resource in found.items()}
-    return found
-
-
-async def follow_measurements(
-    hooks: Hooks,
-    publisher: DiscoveryPublisher,
-    measuring: Measuring,
-    backend: DeviceBackend,
-    *,
-    deadline: float,
-) -> NoReturn:
-    """Ask what the devices measure, in each ``measure_interval``, until the hook raises `NotReady`."""
-    logged = ""
-    interval = backend.measure_interval  # as it was checked with the last discovery
-    try:
-        while True:
-            await anyio.sleep(max(0.0, measuring.asked_at + interval - time.monotonic()))
-            measuring.asked_at = time.monotonic()
-            known = _known(publisher.devices, backend)
-            try:
-                measuring.values = await hooks.call(
-                    "measure", deadline=deadline, then=functools.partial(measuring.take, known=known)
-                )
-            except HookError as error:
-                measuring.values = {}
-                if sentence(error) != logged:
-                    logged = sentence(error)
-                    logger.warning("%s: %s; nothing is measured meanwhile", hooks.label, logged)
-            else:
-                logged = ""
-    finally:
-        measuring.values = {}
+    place: Callable[[str], str] = backend.device_of if isinstance(backend, WrappedBackend) else str
+    return {place(device.id): resource_of(device, backend) for device in devices}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..model.backend import DeviceBackend
     from ..model.health_policy import HealthPolicy
-    from .findings import Findings
+    from .backend_validation import Findings
     from .shared_state import BackendCounts
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,6 @@ class DiscoveryPublisher:
         counts: BackendCounts,
     ) -> None:
         self._counts = counts
-        self._resource = backend.resource
         self._stale_after = backend.stale_after
         self._label = type(backend).__name__
         self._monitor = HealthMonitor(policy)
@@ -129,7 +128,7 @@ class DiscoveryPublisher:
         self._recover()
         self.not_ready, self._is_absent = None, False
         self._found, self.taken_at = found, time.monotonic()
-        self._resource, self._stale_after = found.resource, found.stale_after
+        self._stale_after = found.stale_after
         self._publish(self._monitor.probed(found.devices, found.faults, time.monotonic()))
 
     def wait(self, reason: str) -> None:
@@ -228,15 +227,15 @@ class DiscoveryPublisher:
 
     def _tell(self, change: HealthChange) -> None:
         device, health = change.device, change.health
-        self._counts.changed(device.resource or self._resource or "", health.state.value, health.kinds)
+        resource = device.resource or (self._found.resource if self._found else None)
+        self._counts.changed(resource or "", health.state.value, health.kinds)
         if {change.before, health.state} == {HealthState.HEALTHY, HealthState.SUSPECT}:
             # The other changes are seen in the list, and the list's maker logs them.
             text = f"{health.state.value} ({health.reason})" if health.reason else "well"
-            resource = device.resource or self._resource
             extra = {"resource": resource, "device_id": device.id}
             logger.info("%s: device %s is %s, listed Healthy as before", resource, device.id, text, extra=extra)
         if self._observe is not None:
             try:
-                self._observe(attrs.evolve(change, resource=device.resource or self._resource))
+                self._observe(attrs.evolve(change, resource=resource))
             except Exception:
                 logger.exception("%s: the observer of health failed; going on", self._label)

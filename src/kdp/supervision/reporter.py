@@ -41,16 +41,11 @@ class EventReporter:
         self._loop = asyncio.get_running_loop()
         self._publisher = publisher
         self._rescan = rescan
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         self._waiting: queue.Queue[Report] = queue.Queue(MOST_WAITING)
         self._taken_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.get_ident()
-
-    @property
-    def stopping(self) -> threading.Event:
-        """See `kdp.Reporter`, as for the methods."""
-        return self._stopping
 
     def rescan(self) -> None:
         """Discover soon."""
@@ -71,7 +66,7 @@ class EventReporter:
 
     def _queue(self, report: Report) -> None:
         is_loop = threading.get_ident() == self._thread
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             try:
                 self._waiting.put(report, block=not is_loop, timeout=_LOOK_PAUSE)
             except queue.Full:
@@ -102,7 +97,7 @@ class EventReporter:
             self._publisher.report(reports)
 
     def _send(self, call: Callable[[], None]) -> None:
-        if not self._stopping.is_set():
+        if not self.stopping.is_set():
             with contextlib.suppress(RuntimeError):  # the loop is closed: a thread that outlived the plugin
                 self._loop.call_soon_threadsafe(call)
 

@@ -10,7 +10,7 @@ import logging
 import time
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, NoReturn, Protocol, Self, final
 
 import anyio
 import attrs
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ..kubelet.watch import KubeletView  # noqa: TC004 - attrs reads no annotation
     from ..model.devices import Device
     from .health import DeviceHealth
-    from .held_claim import HeldClaim
     from .supervisor import Supervisor
+
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,24 @@ On a busy node the last answers come late. A caller that needs a certain end has
 
 MAX_LISTED = 20
 """The largest number of devices that the readiness probe names for one reason."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class HeldClaim:
+    """A claim that has devices.
+
+    Attributes:
+        name: Its name, as ``namespace/name``.
+        uid: Its UID.
+        devices: The ids of its devices.
+        is_prepared: Whether it is prepared; otherwise that is going on, or has failed.
+    """
+
+    name: str
+    uid: str
+    devices: tuple[str, ...]
+    is_prepared: bool
 
 
 class ServicePart(Protocol):

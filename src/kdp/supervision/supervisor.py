@@ -18,6 +18,7 @@ import logging
 import random
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -38,22 +39,26 @@ from ..model.backend import WrappedBackend, is_overridden
 from ..model.health_policy import policy_of
 from ..model.spelling import slip_of, slips_in
 from ..startup import shown
-from .backend_validation import check_attributes
+from .backend_validation import (
+    Findings,
+    check_attributes,
+    check_signatures,
+    checked_devices,
+    clashing_variable,
+    resource_of,
+    static_resources,
+)
 from .device_nodes import DeviceNodes
-from .findings import Findings, checked_devices, clashing_variable, resource_of, static_resources
 from .hooks import Hooks
 from .lifecycle import BackendLifecycle
 from .publisher import DiscoveryPublisher
 from .reporter import EventReporter
-from .signatures import check_signatures
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import EllipsisType
 
-    from ..allocation import Topology
-    from ..allocation.preferences import Preferences
-    from ..concurrency.observable import Observable
+    from ..allocation.policies import Preferences
     from ..hardware import Host
     from ..model.backend import DeviceBackend
     from ..model.devices import Device, Health
@@ -61,7 +66,6 @@ if TYPE_CHECKING:
     from .health import HealthChange
     from .labelling import Labelling
     from .measuring import Measuring
-    from .publisher import Discovery
     from .shared_state import SharedState
 
 logger = logging.getLogger(__name__)
@@ -108,14 +112,14 @@ def pause_after(took: float, *, interval: float) -> float:
     return max(interval - took, interval / 2)
 
 
-def _preferences(backend: DeviceBackend, policy: str | None, counts: Counter[str]) -> Preferences | None:
+def _preferences(backend: DeviceBackend, policy: str | None) -> Preferences | None:
     asked = policy or backend.policy or getattr(backend, "placement", None)
     if not asked and not is_overridden(backend, "links"):
         return None
-    from ..allocation.preferences import Preferences, policy_in_force  # late: few backends have a policy
+    from ..allocation.policies import Preferences, policy_in_force  # late: few backends have a policy
 
     chosen = policy_in_force(backend, policy)
-    return None if chosen is None else Preferences(chosen, counts)
+    return None if chosen is None else Preferences(chosen)
 
 
 class Supervisor:
@@ -138,10 +142,10 @@ class Supervisor:
         wants_counters: Whether ``counters`` is called after each discovery whose devices consume any.
 
     Attributes:
+        discovery: The newest `Discovery`.
         counters: What the devices of the last discovery share, by counter set and counter; empty: nobody wants to know.
         device_of: Returns the id that the backend uses for a device: without the number of a replica.
         preferences: Which devices to prefer; None: there is no policy.
-        preferred: Counts the answers: see `kdp.allocation.preferences.Preferences`.
         deadlines: As given.
         poll_interval: Seconds between discoveries; None: the backend is not polled. A backend's own may change.
         hooks: How the backend's hooks are called.
@@ -180,8 +184,7 @@ class Supervisor:
         self._lifecycle = BackendLifecycle(
             self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close
         )
-        self.preferred: Counter[str] = Counter()
-        self.preferences = _preferences(backend, policy, self.preferred)
+        self.preferences = _preferences(backend, policy)
         self._polls_links = polls_links and self.hooks.overridden("links")
         self.measuring: Measuring | None = None
         if measures and self.hooks.overridden("measure"):
@@ -202,6 +205,7 @@ class Supervisor:
         self.outdated: Callable[[Sequence[Device]], Mapping[str, str]] = lambda _: {}
         self._policy = policy_of(backend, health_policy or {})
         self._publisher = DiscoveryPublisher(backend, self._policy, observe, self.hooks.state.counts)
+        self.discovery = self._publisher.discovery
         self.hooks.waiting = self._publisher.wait
         for slip in slips_in(backend):
             logger.warning("%s", slip)
@@ -215,11 +219,6 @@ class Supervisor:
         self._shared_nodes: tuple[tuple[Device, ...], frozenset[str]] = (), frozenset()
 
     # -- what others ask for -------------------------------------------------------------------------------------------
-
-    @property
-    def discovery(self) -> Observable[Discovery]:
-        """The newest `Discovery`."""
-        return self._publisher.discovery
 
     @property
     def discovered_at(self) -> float | None:
@@ -270,17 +269,11 @@ class Supervisor:
             self._drop(error)
             raise
 
-    async def links(self, devices: tuple[Device, ...]) -> Topology:
-        """Ask the backend how the units of these devices are linked; see `ask_links`."""
-        from .links import ask_links  # late: few backends have links
-
-        return await ask_links(self.hooks, devices, deadline=self.deadlines.links)
-
     # -- the life of the backend ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Supervise until cancelled; then call `shutdown`."""
-        async with self._nodes:
+        async with self._nodes.watch:
             while True:
                 self._wake = anyio.Event()
                 try:
@@ -304,11 +297,10 @@ class Supervisor:
         """
         await self._lifecycle.open()
         found = await self._discover()
-        resources: dict[str, tuple[Device, ...]] = dict.fromkeys(found.resources, ())
+        resources: dict[str, list[Device]] = {name: [] for name in found.resources}
         for device in self._publisher.judge(found):
-            name = resource_of(device, self.backend)
-            resources[name] = (*resources.get(name, ()), device)
-        return resources
+            resources.setdefault(resource_of(device, self.backend), []).append(device)
+        return {name: tuple(devices) for name, devices in resources.items()}
 
     async def shutdown(self, seconds: float) -> None:
         """Close the backend if it is open, within so many seconds, and let its threads end."""
@@ -319,29 +311,36 @@ class Supervisor:
         """Discover and watch until a hook says `NotReady`."""
         reporter = EventReporter(self._publisher, self.rescan)
         discovered = anyio.Event()
+        asked = self.hooks, self._publisher, self.backend
         try:
             with anyio.CancelScope() as self._opened_scope:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._until_not_ready, self._discover_forever, discovered)
+                    tasks.start_soon(self._until_not_ready, partial(self._discover_forever, discovered))
                     tasks.start_soon(self._follow_nodes)
                     if self._polls_links and self.preferences is not None:
-                        tasks.start_soon(self._until_not_ready, self._follow_links, self.preferences)
+                        from .links import follow_links  # late: few backends have links
+
+                        links = partial(follow_links, self.hooks, self._publisher, self.preferences)
+                        ask = partial(links, deadline=self.deadlines.links, retry_after=RETRY_AFTER)
+                        tasks.start_soon(self._until_not_ready, ask)
                     if self.labelling is not None:
-                        tasks.start_soon(self._until_not_ready, self._follow_labels, self.labelling)
+                        ask = partial(self.labelling.follow, *asked, deadline=self.deadlines.labels)
+                        tasks.start_soon(self._until_not_ready, ask)
                     wants_watch = self.hooks.overridden("watch")
                     if wants_watch or self.measuring is not None:
                         await discovered.wait()
                     if self.measuring is not None:
-                        tasks.start_soon(self._until_not_ready, self._follow_measurements, self.measuring)
+                        ask = partial(self.measuring.follow, *asked, deadline=self.deadlines.measure)
+                        tasks.start_soon(self._until_not_ready, ask)
                     if wants_watch:
-                        tasks.start_soon(self._until_not_ready, self._watch_forever, reporter)
+                        tasks.start_soon(self._until_not_ready, partial(self._watch_forever, reporter))
         finally:
             self._opened_scope = None
             reporter.stopping.set()
 
-    async def _until_not_ready(self, work: Callable[[Any], Awaitable[None]], argument: object) -> None:
+    async def _until_not_ready(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work(argument)
+            await work()
         except NotReady as error:
             self._drop(error)
 
@@ -471,23 +470,6 @@ class Supervisor:
                 await anyio.sleep(backoff.next())
             else:
                 return
-
-    async def _follow_links(self, preferences: Preferences) -> None:
-        from .links import follow_links
-
-        await follow_links(
-            self.hooks, self._publisher, preferences, deadline=self.deadlines.links, retry_after=RETRY_AFTER
-        )
-
-    async def _follow_measurements(self, measuring: Measuring) -> None:
-        from .measuring import follow_measurements
-
-        await follow_measurements(self.hooks, self._publisher, measuring, self.backend, deadline=self.deadlines.measure)
-
-    async def _follow_labels(self, labelling: Labelling) -> None:
-        from .labelling import follow_labels
-
-        await follow_labels(self.hooks, self._publisher, labelling, self.backend, deadline=self.deadlines.labels)
 
     async def _follow_nodes(self) -> None:
         while True:

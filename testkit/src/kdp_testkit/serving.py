@@ -9,7 +9,7 @@ import anyio
 import attrs
 
 from kdp.deviceplugin import ManagerOptions, PluginManager
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import Pace
 
 from . import events
 from .lifetime import ungrouped

@@ -14,8 +14,7 @@ from typing_extensions import override
 
 from kdp.concurrency.backoff import Backoff
 from kdp.deviceplugin.manager import PluginManager
-from kdp.deviceplugin.options import ManagerOptions
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import ManagerOptions, Pace
 from kdp.deviceplugin.tracking.polling import FIRST_PAUSE, LONGEST_PAUSE
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.hang import SILENCES_BEFORE_WARNING

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kdp.deviceplugin.sockets import SocketNames
-from kdp.deviceplugin.tracking.pace import Pace
-from kdp.deviceplugin.tracking.tracker import ResourceView
+from kdp.deviceplugin.options import Pace
+from kdp.deviceplugin.registration import SocketNames
+from kdp.deviceplugin.tracking.drift import ResourceView
 from kdp.testing import SimulatedKubelet, events
 
 from ..testkit.bare_plugin import BarePlugin

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.allocation import Sharing, share
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import Pace
 from kdp.kubelet.podresources import PodResources
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, Container, ContainerStartError, Pod, SimulatedKubelet, events

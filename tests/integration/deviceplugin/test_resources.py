@@ -13,7 +13,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
-from kdp.deviceplugin.tracking.kept_resource import AllocationOwner
+from kdp.deviceplugin.tracking.store import AllocationOwner
 from kdp.deviceplugin.tracking.tracker import Tracker
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.patience import PATIENCE

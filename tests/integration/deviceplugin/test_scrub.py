@@ -15,7 +15,8 @@ from typing_extensions import override
 import kdp
 from kdp.allocation import Sharing, share
 from kdp.deviceplugin import ManagerOptions, PluginManager
-from kdp.deviceplugin.tracking.store import AllocationStore, Saved
+from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
+from kdp.deviceplugin.tracking.store import AllocationStore
 from kdp.errors import ConfigurationError
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, SimulatedKubelet
@@ -360,7 +361,7 @@ async def test_two_containers_that_waited_for_a_process_woke_each_other_without_
     looks: list[None] = []
     look = AllocationStore.neighbours
 
-    async def counted(store: AllocationStore) -> list[Saved]:
+    async def counted(store: AllocationStore) -> list[AllocationRecord]:
         looks.append(None)
         return await look(store)
 
@@ -457,7 +458,7 @@ async def test_a_disk_that_was_full_once_kept_all_devices_withheld(
     is_full = threading.Event()
     save = AllocationStore._replace
 
-    def fill(self: AllocationStore, allocations: list[Saved]) -> None:
+    def fill(self: AllocationStore, allocations: list[AllocationRecord]) -> None:
         if is_full.is_set():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         save(self, allocations)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdp.daemon.hosts import is_familiar
+from kdp.daemon.listener import is_familiar
 
 
 @pytest.mark.parametrize(

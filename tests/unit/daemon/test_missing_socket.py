@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp.daemon.missing_socket import why_no_socket
+from kdp.daemon.found_sockets import why_no_socket
 from kdp.kubelet.paths import KubeletPaths
 
 LOCK = "example.com_w.device-plugin.lock"

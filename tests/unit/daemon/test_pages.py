@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kdp.daemon.pages import status_pages
+from kdp.daemon.probes import status_pages
 from kdp.operations import page as page_module
 
 

@@ -12,13 +12,11 @@ from anyio import to_thread
 
 from kdp.cli.asking import ask
 from kdp.daemon import logs
-from kdp.daemon.pages import log_page
 from kdp.daemon.parsers import Address
-from kdp.daemon.probes import Probes
+from kdp.daemon.probes import Probes, log_page
 from kdp.daemon.readiness import Readiness
-from kdp.daemon.recent_lines import MOST_BYTES, RecentLines
 from kdp.daemon.settings import Settings
-from kdp.daemon.stderr_handler import StderrHandler
+from kdp.daemon.stderr_handler import MOST_BYTES, RecentLines, StderrHandler
 from kdp_testkit.patience import PATIENCE
 
 from .test_logs import new_process

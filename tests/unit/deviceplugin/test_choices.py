@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdp.deviceplugin.choices import MOST, Choices
+from kdp.deviceplugin.answers import MOST, Choices
 
 
 def test_an_allocation_that_follows_a_preference_says_whose() -> None:

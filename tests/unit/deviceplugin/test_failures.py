@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdp.deviceplugin.failures import failures_of
+from kdp.deviceplugin.status import failures_of
 from kdp.supervision.health import DeviceHealth, HealthState
 from kdp.supervision.publisher import Discovery
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.deviceplugin.sockets import SocketNames
+from kdp.deviceplugin.registration import SocketNames
 from kdp.errors import InvalidNameError
 from kdp.kubelet.sockets import check_length
 from kdp.model.names import MAX_SOCKET_PATH_BYTES

@@ -17,7 +17,7 @@ from kdp.allocation.sharing import base_id
 from kdp.cluster import events
 from kdp.deviceplugin.counts import PluginCounts
 from kdp.deviceplugin.status import ResourceStatus
-from kdp.deviceplugin.tracking.tracker import ResourceView
+from kdp.deviceplugin.tracking.drift import ResourceView
 from kdp.errors import printable
 from kdp.kubelet.calls import RESULTS
 from kdp.kubelet.podresources import Holder

@@ -16,7 +16,7 @@ from kdp.daemon.parsers import Address
 from kdp.daemon.settings import Settings
 from kdp.deviceplugin.manager import Status
 from kdp.deviceplugin.status import ResourceStatus
-from kdp.deviceplugin.tracking.tracker import ResourceView
+from kdp.deviceplugin.tracking.drift import ResourceView
 from kdp.dra.driver import Status as DraStatus
 from kdp.dra.plugin import DriverStatus
 from kdp.dra.publishing.actions import PublisherStatus
@@ -25,7 +25,7 @@ from kdp.kubelet.watch import KubeletState, KubeletView
 from kdp.model.devices import Device, Health
 from kdp.operations.status import MOST_DEVICES, Facts, ProcessFacts, document, facts_of
 from kdp.supervision.health import DeviceHealth, HealthState
-from kdp.supervision.held_claim import HeldClaim
+from kdp.supervision.service import HeldClaim
 
 FACTS = ProcessFacts(mode="device-plugin", node="n1", directories={"cdi": None, "state": "/s"}, started=0.0)
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 import kdp
 from kdp.model.health_policy import HealthPolicy
 from kdp.supervision import fault_limits, reporter
-from kdp.supervision.findings import Findings
+from kdp.supervision.backend_validation import Findings
 from kdp.supervision.health import HealthMonitor
 from kdp.supervision.publisher import DiscoveryPublisher
 from kdp.supervision.reporter import EventReporter

@@ -14,7 +14,7 @@ from typing_extensions import override
 import kdp
 from kdp.daemon.plan import check_backends
 from kdp.model.backend import OPTIONAL_HOOKS
-from kdp.supervision.signatures import check_signatures
+from kdp.supervision.backend_validation import check_signatures
 from kdp.supervision.supervisor import Supervisor
 
 

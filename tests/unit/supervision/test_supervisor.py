@@ -15,7 +15,7 @@ import kdp
 from kdp.allocation import Sharing, share
 from kdp.errors import HookFailedError
 from kdp.hardware import Host
-from kdp.supervision import findings
+from kdp.supervision import backend_validation
 from kdp.supervision.discover import discover_once
 from kdp.supervision.supervisor import Supervisor, pause_after
 from kdp_testkit.patience import PATIENCE
@@ -59,7 +59,7 @@ class Endless(kdp.DeviceBackend):
 
 @pytest.mark.anyio
 async def test_a_generator_without_an_end_filled_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "MOST_DEVICES", 1_000)
+    monkeypatch.setattr(backend_validation, "MOST_DEVICES", 1_000)
     with pytest.raises(HookFailedError) as caught:
         await discover_once(Endless(), host=Host())
     assert str(caught.value) == (

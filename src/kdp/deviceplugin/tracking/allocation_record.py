@@ -29,6 +29,7 @@ class AllocationRecord:
         state: What the backend's hooks left, JSON-like.
         given: What the container was given, by device id.
         consumes: What its devices take of the backend's counters, by device id.
+        is_seen: Whether a list has named one of its devices, as it was saved.
         suspects: Pods that may hold it unnamed, as they were saved; None: they were not known.
         pod: The pod that the last list named with one of its devices; None: none has.
         is_started: Whether its container may have started.
@@ -46,6 +47,7 @@ class AllocationRecord:
     state: Mapping[str, Any]
     given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
     consumes: Mapping[str, Consumption] = attrs.field(factory=dict[str, Any])
+    is_seen: bool = False
     suspects: frozenset[Pod] | None = None
     pod: Pod | None = None
     is_started: bool = True
@@ -58,3 +60,19 @@ class AllocationRecord:
     def keys(self) -> list[Key]:
         """Its devices."""
         return [(self.resource, device_id) for device_id in self.ids]
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as the file of a resource has it; see `kdp.deviceplugin.tracking.store`."""
+        pods = {} if self.suspects is None else {"pods": sorted(self.suspects)}
+        given: dict[str, object] = {}
+        if self.given:
+            given["given"] = {device_id: each.as_json() for device_id, each in self.given.items()}
+        scrubbed = {} if self.is_started else {"started": False}
+        scrubbed |= {"back": True} if self.is_back else {}
+        if self.consumes:
+            from ...supervision.counters import consumption_as_json  # late: few devices take of counters
+
+            given["consumes"] = {device_id: consumption_as_json(each) for device_id, each in self.consumes.items()}
+        pod = {"pod": list(self.pod)} if self.pod is not None else {}
+        saved = {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen}
+        return {**saved, **pod, **scrubbed, **pods, **given}

@@ -49,7 +49,7 @@ from .allocation_record import AllocationRecord, Key, Pod
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from .pace import Pace
+    from ..options import Pace
 
 FIRST_LOOK = 0.3
 """Seconds from an Allocate to the first list that is to show it: a pod may be short."""

@@ -13,42 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 import attrs
-from typing_extensions import override
 
 from ...startup import shown
 
 if TYPE_CHECKING:
-    from .pace import Pace
+    from ..options import Pace
 
 MOST = 960.0
 """The longest that it is waited after generations that did not help, in seconds."""
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Difference:
-    """What the kubelet has wrong.
-
-    Attributes:
-        missing: Healthy devices that it does not take for healthy.
-        phantom: Devices that it takes for healthy, and that are not or do not exist.
-        seconds: For how long.
-    """
-
-    __repr__ = shown
-
-    missing: frozenset[str]
-    phantom: frozenset[str]
-    seconds: float
-
-    @override
-    def __str__(self) -> str:
-        parts: list[str] = []
-        if self.missing:
-            parts.append(f"treats {_some(self.missing)} as unhealthy or absent")
-        if self.phantom:
-            parts.append(f"treats {_some(self.phantom)} as healthy")
-        return f"the kubelet {' and '.join(parts)} although kdp reported otherwise, for {self.seconds:.0f} s"
 
 
 def _some(ids: frozenset[str]) -> str:
@@ -56,16 +28,36 @@ def _some(ids: frozenset[str]) -> str:
     return f"device {first}" if len(ids) == 1 else f"{len(ids)} devices ({first}, ...)"
 
 
+@final
+@attrs.frozen
+class ResourceView:
+    """How the kubelet sees a resource, as of the last comparison.
+
+    Attributes:
+        disagrees: Whether it takes other devices for healthy than it was sent as healthy.
+        foreign: How many devices it has that are not ours.
+        missing: Healthy devices that it does not take for healthy.
+        phantom: Devices that it takes for healthy, and that are not.
+        compared_at: When that was, on `time.monotonic`'s clock.
+        since: Since when it has disagreed; None: it agrees.
+    """
+
+    __repr__ = shown
+
+    disagrees: bool
+    foreign: int
+    missing: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    phantom: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    compared_at: float = attrs.field(default=0.0, eq=False)
+    since: float | None = attrs.field(default=None, eq=False)
+
+
 class DriftDetector:
     """The kubelet's view of one resource.
 
     Attributes:
         next_look: When to compare; None: not while no generation is connected.
-        disagrees: Whether the last comparison found a difference, in whichever generation; None: there was none.
-        missing: The healthy devices that it did not take for healthy at the last comparison.
-        phantom: The devices that it took for healthy then, and that are not.
-        compared_at: When that was; None: there was no comparison.
-        differs_since: Since when each comparison has found a difference; None: the last one found none.
+        view: What the last comparison found, in whichever generation; None: there was none.
     """
 
     def __init__(self, pace: Pace) -> None:
@@ -75,11 +67,7 @@ class DriftDetector:
         self._since = 0.0
         self._cures = 0
         self.next_look: float | None = None
-        self.disagrees: bool | None = None
-        self.missing: frozenset[str] = frozenset()
-        self.phantom: frozenset[str] = frozenset()
-        self.compared_at: float | None = None
-        self.differs_since: float | None = None
+        self.view: ResourceView | None = None
 
     def connected(self, now: float) -> None:
         """A generation is connected: look soon."""
@@ -101,15 +89,17 @@ class DriftDetector:
         if self.next_look is not None:
             self.next_look = now + self._pace.between
 
-    def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float) -> Difference | None:
+    def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float) -> str | None:
         """Compare the ids sent as healthy with those that the kubelet takes for healthy.
 
-        Returns a difference that has lasted and is to be cured by a new generation.
+        Returns a difference that has lasted and is to be cured by a new generation, as a sentence.
         """
         missing, phantom = sent - accepted, accepted - sent
-        self.disagrees = bool(missing or phantom)
-        self.missing, self.phantom, self.compared_at = missing, phantom, now
-        self.differs_since = (now if self.differs_since is None else self.differs_since) if self.disagrees else None
+        disagrees, before = bool(missing or phantom), self.view
+        since = now if before is None or before.since is None else before.since
+        self.view = ResourceView(
+            disagrees, 0, missing=missing, phantom=phantom, compared_at=now, since=since if disagrees else None
+        )
         if not missing and not phantom:
             self._cures = 0
         began_before = bool(self._missing & missing or self._phantom & phantom)
@@ -125,6 +115,7 @@ class DriftDetector:
         if lasted < min(MOST, self._pace.lasting * 2.0**self._cures):
             return None
         self._cures += 1
-        difference = Difference(missing=self._missing, phantom=self._phantom, seconds=lasted)
+        parts = [f"treats {_some(self._missing)} as unhealthy or absent"] if self._missing else []
+        parts += [f"treats {_some(self._phantom)} as healthy"] if self._phantom else []
         self.lost()
-        return difference
+        return f"the kubelet {' and '.join(parts)} although kdp reported otherwise, for {lasted:.0f} s"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...kubelet import KubeletPaths
     from ...kubelet.podresources import PodResources, Report  # noqa: TC004 - late: nobody asks at first
     from ...kubelet.podsapi import PodsWatch
-    from .pace import Pace
+    from ..options import Pace
 
 logger = logging.getLogger(__name__)
 
@@ -75,13 +75,7 @@ class Unanswered:
 
     problem: str
     is_news: bool
-    is_silent: bool = False
-
-
-def _is_silent(error: PodResourcesError) -> bool:
-    from ...kubelet.podresources import SilentKubeletError
-
-    return isinstance(error, SilentKubeletError)
+    is_silent: bool
 
 
 class PodResourcesPoller:
@@ -183,12 +177,13 @@ class PodResourcesPoller:
                 if wants_allocatable:
                     allocatable = await calls.allocatable()
         except PodResourcesError as error:
+            from ...kubelet.podresources import SilentKubeletError
+
             after = self._backoff.next()
-            silence = _is_silent(error)
-            self.hang.note(is_silent=silence)
+            is_silent = isinstance(error, SilentKubeletError)
+            self.hang.note(is_silent=is_silent)
             is_lasting = self._backoff.failures >= FAILURES_BEFORE_WARNING
-            failed = self._failed(sentence(error), after=after, is_worth_logging=is_lasting)
-            return attrs.evolve(failed, is_silent=silence)
+            return self._failed(sentence(error), after=after, is_worth_logging=is_lasting, is_silent=is_silent)
         self.hang.note(is_silent=False)
         self._absence.reset()
         self._backoff.reset()
@@ -211,9 +206,9 @@ class PodResourcesPoller:
             self._made_at, self._up_since = made_at, now - max(0.0, time.time() - made_at)
         return now - self._up_since
 
-    def _failed(self, problem: str, *, after: float, is_worth_logging: bool) -> Unanswered:
+    def _failed(self, problem: str, *, after: float, is_worth_logging: bool, is_silent: bool = False) -> Unanswered:
         self.not_before = time.monotonic() + after
         is_news = is_worth_logging and self._problem is None
         if is_news:
             self._problem = problem
-        return Unanswered(problem=problem, is_news=is_news)
+        return Unanswered(problem=problem, is_news=is_news, is_silent=is_silent)

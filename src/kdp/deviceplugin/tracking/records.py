@@ -18,11 +18,11 @@ import attrs
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
 from ...errors import AllocationError
-from ...storage.room import why_no_file
+from ...storage.files import why_no_file
 from ...supervision.health import SCRUBBED
 from ...supervision.hooks import check_state
 from .allocation_record import AllocationRecord
-from .kept_resource import AllocationOwner, KeptResource
+from .store import AllocationOwner, KeptResource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -333,7 +333,7 @@ class AllocationRecords:
         if store is None or not store.has_neighbours:
             return []
         await self._adopt_once(resource, store)
-        return [saved.record for saved in await store.neighbours()]
+        return await store.neighbours()
 
     async def may_release(self, record: AllocationRecord) -> bool:
         """Return whether no other process of this plugin has the devices, too, so that they can be cleaned up."""
@@ -471,13 +471,11 @@ class AllocationRecords:
         store = resource.store_in(self._state_dir, self._plugin_dir)
         if store is None:
             return False
-        from .store import Saved
-
         owed = self._allocations.owed(resource.name)
         # Copies, because another thread writes them.
-        copies = [attrs.evolve(each, suspects=self._allocations.suspects(each)) for each in owed]
-        seen = [self._allocations.is_seen(each) for each in owed]
-        return await store.save([*map(Saved, copies, seen)])
+        known = self._allocations
+        copies = [attrs.evolve(each, suspects=known.suspects(each), is_seen=known.is_seen(each)) for each in owed]
+        return await store.save(copies)
 
     def _adopt_soon(self, resource: KeptResource) -> None:
         if self._tasks is not None and not resource.is_adopting:
@@ -500,7 +498,7 @@ class AllocationRecords:
     async def _adopt_once(self, resource: KeptResource, store: AllocationStore) -> None:
         found = await store.adopt()
         known = {record.uid for record in self._allocations.owed(resource.name)}
-        records = [(each.record, each.is_seen) for each in found if each.record.uid not in known and each.record.ids]
+        records = [(each, each.is_seen) for each in found if each.uid not in known and each.ids]
         self._allocations.adopt(records, time.monotonic())
         store.take()
         if found:

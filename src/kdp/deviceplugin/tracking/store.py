@@ -1,7 +1,7 @@
-"""`AllocationStore`: the allocations of one resource that are not released yet, in a file that outlives the process.
+"""`KeptResource`: what is kept of one resource, and for whom. `AllocationStore`: its file, which outlives the process.
 
-One JSON file for each resource and process, in a directory outside of the kubelet's (a kubelet up to 1.32 removes every
-file from the plugin directory)::
+The file has the allocations that are not released yet. There is one JSON file for each resource and process, in a
+directory outside of the kubelet's (a kubelet up to 1.32 removes every file from the plugin directory)::
 
     {"version": 1, "resource": "example.com/widget", "plugin_dir": "/var/lib/kubelet/device-plugins",
      "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]],
@@ -29,13 +29,16 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
 import attrs
 
 from ...concurrency.threads import Worker, value_of
+from ...model.backend import DeviceBackend
+from ...model.devices import Device
+from ...startup import shown
 from ...storage import files, locks, reading
 from ...supervision.given import Given
 from .allocation_record import AllocationRecord
@@ -46,37 +49,6 @@ VERSION: Final = 1
 
 SAVE_PATIENCE = 1.0
 """Seconds that an Allocate waits for the disk: without it a crash could forget this allocation, nothing worse."""
-
-
-@final
-@attrs.frozen
-class Saved:
-    """One allocation as it is in the file.
-
-    Attributes:
-        record: What is known of it.
-        is_seen: Whether a list has named one of its devices.
-    """
-
-    record: AllocationRecord
-    is_seen: bool
-
-    def as_json(self) -> dict[str, object]:
-        """Return what the file says of it."""
-        use = self.record
-        pods = {} if use.suspects is None else {"pods": sorted(use.suspects)}
-        given: dict[str, object] = {}
-        if use.given:
-            given["given"] = {device_id: each.as_json() for device_id, each in use.given.items()}
-        scrubbed = {} if use.is_started else {"started": False}
-        scrubbed |= {"back": True} if use.is_back else {}
-        if use.consumes:
-            from ...supervision.counters import consumption_as_json  # late: few devices take of counters
-
-            given["consumes"] = {device_id: consumption_as_json(each) for device_id, each in use.consumes.items()}
-        pod = {"pod": list(use.pod)} if use.pod is not None else {}
-        saved = {"uid": use.uid, "ids": list(use.ids), "state": use.state, "seen": self.is_seen}
-        return {**saved, **pod, **scrubbed, **pods, **given}
 
 
 class _Unreadable(ValueError):
@@ -91,18 +63,16 @@ class _OtherKubeletError(Exception):
         self.plugin_dir = plugin_dir
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class _Document:
     """What is to be in the file.
 
     Attributes:
-        number: So many were wanted until then.
         allocations: The allocations.
         taken: Files of other processes that they were in, too.
     """
 
-    number: int
-    allocations: Sequence[Saved]
+    allocations: Sequence[AllocationRecord]
     taken: frozenset[Path]
 
 
@@ -136,12 +106,11 @@ class AllocationStore:
         self._read_from: set[Path] = set()
         self._taken: frozenset[Path] = frozenset()
         self._worker = Worker(f"kdp-state-{self._stem}")
-        self._newest = _Document(0, (), frozenset())
-        self._written = 0
+        self._newest = self._written = _Document((), frozenset())
         self._is_closed = False
         self.problem: str | None = None
 
-    async def adopt(self) -> list[Saved]:
+    async def adopt(self) -> list[AllocationRecord]:
         """Return the allocations of dead processes, whose files stay until `take` was called. Blocks for the disk."""
         if self._is_closed:
             return []
@@ -156,7 +125,7 @@ class AllocationStore:
         self._read_from |= paths
         return found
 
-    async def neighbours(self) -> list[Saved]:
+    async def neighbours(self) -> list[AllocationRecord]:
         """Return the allocations of processes that live, as they saved them last. Blocks for the disk."""
         try:
             return value_of(await self._worker.submit(self._neighbours))
@@ -169,13 +138,13 @@ class AllocationStore:
         self._taken |= self._read_from
         self._read_from.clear()
 
-    async def save(self, allocations: Sequence[Saved], *, patience: float = SAVE_PATIENCE) -> bool:
+    async def save(self, allocations: Sequence[AllocationRecord], *, patience: float = SAVE_PATIENCE) -> bool:
         """Replace the file, and remove those that were taken: what they held is in it. Waits at most ``patience``.
 
         Returns:
             Whether it is on disk. If not, that was said in the log, and the next save makes up for it.
         """
-        self._newest = _Document(self._newest.number + 1, allocations, self._taken)
+        self._newest = _Document(allocations, self._taken)
         try:
             async with asyncio.timeout(patience):
                 saving = self._worker.submit(self._save)
@@ -197,9 +166,9 @@ class AllocationStore:
         self._worker.end()
         return released
 
-    def _adopt(self) -> tuple[list[Saved], set[Path], bool]:
+    def _adopt(self) -> tuple[list[AllocationRecord], set[Path], bool]:
         files.remove_drafts(self._directory, f"{self._stem}.")
-        found: dict[str, Saved] = {}
+        found: dict[str, AllocationRecord] = {}
         paths: set[Path] = set()
         has_neighbours = False
         for path in self._others():
@@ -232,11 +201,11 @@ class AllocationStore:
                 continue
             self._dead.append((path, descriptor))
             paths.add(path)
-            found.update({each.record.uid: each for each in saved})
+            found.update({each.uid: each for each in saved})
         return list(found.values()), paths, has_neighbours
 
-    def _neighbours(self) -> list[Saved]:
-        found: list[Saved] = []
+    def _neighbours(self) -> list[AllocationRecord]:
+        found: list[AllocationRecord] = []
         for path in self._others():
             with contextlib.suppress(_OtherKubeletError, _Unreadable, OSError):
                 found += self._read(reading.read(path, follow=False))
@@ -258,7 +227,7 @@ class AllocationStore:
         ]
         return [path for path in paths if path not in ours]
 
-    def _read(self, text: bytes) -> list[Saved]:
+    def _read(self, text: bytes) -> list[AllocationRecord]:
         from ...storage.documents import parse_json
 
         try:
@@ -276,7 +245,7 @@ class AllocationStore:
         except (ValueError, TypeError, KeyError) as error:
             raise _Unreadable(f"it is broken ({type(error).__name__}: {error})") from None
 
-    def _saved(self, each: Mapping[str, Any]) -> Saved:
+    def _saved(self, each: Mapping[str, Any]) -> AllocationRecord:
         """Return an allocation of a file.
 
         Raises:
@@ -284,7 +253,7 @@ class AllocationStore:
         """
         from ...supervision.counters import consumption_of_json  # late: most starts find no allocation
 
-        record = AllocationRecord(
+        return AllocationRecord(
             uid=str(each["uid"]),
             resource=self._resource,
             ids=tuple(sorted({str(i) for i in each["ids"]})),
@@ -295,8 +264,8 @@ class AllocationStore:
             pod=(str(each["pod"][0]), str(each["pod"][1])) if "pod" in each else None,
             is_started=bool(each.get("started", True)),
             is_back=bool(each.get("back", False)),
+            is_seen=bool(each["seen"]),
         )
-        return Saved(record, is_seen=bool(each["seen"]))
 
     def _set_aside(self, path: Path, error: _Unreadable | OSError) -> None:
         self.has_lost = True
@@ -313,7 +282,7 @@ class AllocationStore:
 
     def _save(self) -> bool:
         newest = self._newest  # which holds all that an older one does, and whose own turn then has nothing to do
-        if newest.number == self._written:
+        if newest is self._written:
             return True
         try:
             if newest.allocations:
@@ -331,10 +300,10 @@ class AllocationStore:
         if self.problem is not None:
             logger.info("%s: allocations are saved again", self._resource, extra={"resource": self._resource})
         self.problem = None
-        self._written = newest.number
+        self._written = newest
         return True
 
-    def _replace(self, allocations: Sequence[Saved]) -> None:
+    def _replace(self, allocations: Sequence[AllocationRecord]) -> None:
         import json
 
         document: dict[str, object] = {
@@ -362,3 +331,54 @@ class AllocationStore:
             extra = {"resource": self._resource, "path": str(self._directory)}
             text = f"{problem}; what is allocated now is not released if this process is killed"
             logger.warning("%s: %s", self._resource, text, extra=extra)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AllocationOwner:
+    """What a resource's backend wants to be kept.
+
+    Attributes:
+        wants_release: Whether a hook is told of the end of an allocation.
+        has_counters: Whether devices share counters, so that the list depends on what pods have.
+        scrubs: Whether a device is withheld until the hook has succeeded for the pod that had it.
+        place: Returns the id of a replica's device; None: the devices are not shared.
+        adopted: Called when it is known what earlier processes gave.
+    """
+
+    __repr__ = shown
+
+    backend: DeviceBackend
+    wants_release: bool
+    has_counters: bool = False
+    scrubs: bool = False
+    place: Callable[[str], str] | None = None
+    adopted: Callable[[], object]
+
+
+@final
+@attrs.define(eq=False)
+class KeptResource:
+    """What is kept of one resource, also when its plugin is gone.
+
+    Attributes:
+        store: Its file; None: nothing was to be saved yet.
+        is_adopting: Whether what earlier processes left is being taken over.
+        adopted: Set when that is known.
+        devices: Its devices as they were at Allocate.
+    """
+
+    __repr__ = shown
+
+    name: str
+    owner: AllocationOwner
+    store: AllocationStore | None = None
+    is_adopting: bool = False
+    adopted: asyncio.Event = attrs.field(factory=asyncio.Event)
+    devices: dict[str, Device] = attrs.field(factory=dict[str, Device])
+
+    def store_in(self, state_dir: Path | None, plugin_dir: Path) -> AllocationStore | None:
+        """Return its file in a directory, the same one each time; None: there is no directory."""
+        if self.store is None and state_dir is not None:
+            self.store = AllocationStore(state_dir, self.name, plugin_dir, releases=self.owner.wants_release)
+        return self.store

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, final
 
 import anyio
@@ -31,23 +32,20 @@ from ...concurrency.observable import Observable
 from ...model.devices import Device, Health
 from ...startup import shown
 from ..inventory import ListSnapshot
+from ..options import ManagerOptions, Pace
+from .allocation_record import AllocationRecord
 from .allocations import Allocations
-from .decisions import Decisions, Reregistration
 from .drift import DriftDetector
-from .pace import Pace
 from .polling import ListAnswer, PodResourcesPoller, Unanswered
 from .records import AllocationRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Iterable
 
-    from ...concurrency.history import History
-    from ...kubelet import KubeletPaths
     from ...kubelet.podresources import Holder, Report
-    from .allocation_record import AllocationRecord
+    from .drift import ResourceView
     from .holder_log import HolderLog
-    from .kept_resource import AllocationOwner
+    from .store import AllocationOwner
 
 logger = logging.getLogger(__name__)
 
@@ -76,65 +74,53 @@ class _Resource:
 
 
 @final
-@attrs.frozen
-class ResourceView:
-    """How the kubelet sees a resource, as of the last comparison.
+@attrs.frozen(kw_only=True)
+class Decisions:
+    """What follows from one round of questions.
 
     Attributes:
-        disagrees: Whether it takes other devices for healthy than it was sent as healthy.
-        foreign: How many devices it has that are not ours.
-        missing: Healthy devices that it does not take for healthy.
-        phantom: Devices that it takes for healthy, and that are not.
-        compared_at: When that was, on `time.monotonic`'s clock.
-        since: Since when it has disagreed; None: it agrees.
+        held: Vanished devices that pods hold, by resource: keep them listed.
+        gone: Vanished devices that no pod holds, by resource: drop them.
+        unlisted: Devices that pods hold and that were never listed, by resource, each with its NUMA nodes: list them as
+            vanished.
+        ended: Allocations that pods have given back: release each.
+        reregistrations: Resources that need a new generation, because the kubelet's view of them stays wrong: each with
+            the generation whose list the kubelet does not have, and the difference, for the log.
     """
 
     __repr__ = shown
 
-    disagrees: bool
-    foreign: int
-    missing: frozenset[str] = attrs.field(default=frozenset(), eq=False)
-    phantom: frozenset[str] = attrs.field(default=frozenset(), eq=False)
-    compared_at: float = attrs.field(default=0.0, eq=False)
-    since: float | None = attrs.field(default=None, eq=False)
+    held: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
+    gone: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
+    unlisted: Mapping[str, Mapping[str, Sequence[int]]] = attrs.field(factory=dict[str, "Mapping[str, Sequence[int]]"])
+    ended: Sequence[AllocationRecord] = ()
+    reregistrations: Mapping[str, tuple[int, str]] = attrs.field(factory=dict[str, "tuple[int, str]"])
 
 
 class Tracker:
     """Tracks what pods hold. Run `run` in a task group, and call `look` again and again.
-
-    Args:
-        paths: The kubelet's directories.
-        state_dir: Where allocations are saved; None: nowhere.
-        pace: How often the kubelet is asked; None: `Pace`'s defaults.
-        always_lists: Whether List is asked with each comparison, so that `holders` is not older than that.
-        history: Takes which pods get devices and give them back; None: nobody reads it.
 
     Attributes:
         records: The allocations that are not released yet.
         holders_asked_at: When `holders` was asked for, on `time.monotonic`'s clock; None: there was no list.
     """
 
-    def __init__(
-        self,
-        paths: KubeletPaths,
-        *,
-        state_dir: Path | None = None,
-        pace: Pace | None = None,
-        always_lists: bool = False,
-        history: History | None = None,
-    ) -> None:
+    def __init__(self, options: ManagerOptions) -> None:
         self._holder_log: HolderLog | None = None
-        if history is not None or logger.isEnabledFor(logging.DEBUG):
+        if options.history is not None or logger.isEnabledFor(logging.DEBUG):
             from .holder_log import HolderLog  # late: few plugins pay for it
 
-            self._holder_log = HolderLog(history)
-        self._pace = pace or Pace()
-        self._always_lists = always_lists
+            self._holder_log = HolderLog(options.history)
+        self._pace = options.pace or Pace()
+        self._always_lists = options.follows_pods
         self._allocations = Allocations(self._pace)
         self.records = AllocationRecords(
-            self._allocations, plugin_dir=paths.device_plugin_dir, state_dir=state_dir, period=self._pace.look
+            self._allocations,
+            plugin_dir=options.paths.device_plugin_dir,
+            state_dir=options.state_dir,
+            period=self._pace.look,
         )
-        self._poller = PodResourcesPoller(paths, self._pace)
+        self._poller = PodResourcesPoller(options.paths, self._pace)
         self._resources: dict[str, _Resource] = {}
         self._holders: Mapping[tuple[str, str], Holder] | None = None
         self.holders_asked_at: float | None = None
@@ -213,16 +199,9 @@ class Tracker:
     def view(self, resource: str) -> ResourceView | None:
         """Return how the kubelet sees a resource; None: that was not compared."""
         known = self._resources.get(resource)
-        if known is None or (drift := known.drift).disagrees is None:
+        if known is None or known.drift.view is None:
             return None
-        return ResourceView(
-            drift.disagrees,
-            len(known.strangers),
-            missing=drift.missing,
-            phantom=drift.phantom,
-            compared_at=drift.compared_at or 0.0,
-            since=drift.differs_since,
-        )
+        return attrs.evolve(known.drift.view, foreign=len(known.strangers))
 
     def device(self, resource: str, device_id: str) -> Device:
         """Return a device as it is now, else as it was at Allocate, else what is left of one: its id."""
@@ -299,11 +278,11 @@ class Tracker:
             self._unanswered(answer)
             return Decisions(ended=self._allocations.back(now))
         decisions = Decisions() if answer.report is None else self._decide(answer, answer.report)
-        reregistrations = [
-            found
+        reregistrations = {
+            name: found
             for name, (generation, snapshot) in sent.items()
             if (found := self._compare(name, generation, snapshot, answer.allocatable.get(name, frozenset())))
-        ]
+        }
         if self._allocations.is_waiting and now >= self._adopted_at + self._pace.look:
             self._adopted_at = now
             self.records.adopt()  # of an instance that came later and has ended
@@ -331,7 +310,7 @@ class Tracker:
 
     def _compare(
         self, name: str, generation: int | None, snapshot: ListSnapshot | None, accepted: frozenset[str]
-    ) -> Reregistration | None:
+    ) -> tuple[int, str] | None:
         resource, now = self._resources[name], time.monotonic()
         if generation != resource.generation or snapshot is None or snapshot is not resource.snapshot:
             resource.drift.postpone(now, is_outdated=True)
@@ -342,7 +321,7 @@ class Tracker:
         if difference is None or generation is None:
             return None
         logger.warning("%s: %s; registering anew", name, difference, extra={"resource": name})
-        return Reregistration(resource=name, generation=generation, reason=str(difference))
+        return generation, difference
 
     @staticmethod
     def _look_for_strangers(name: str, resource: _Resource, unknown: frozenset[str]) -> None:

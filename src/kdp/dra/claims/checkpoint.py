@@ -43,11 +43,12 @@ from ...model.claims import Claim
 from ...storage import files, reading
 from ...storage.documents import parse_json
 from ...supervision.given import Given
-from ...supervision.held_claim import HeldClaim
 from .plan import ClaimPart, Use
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ...supervision.service import HeldClaim
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +151,8 @@ class Record:
     @property
     def held(self) -> HeldClaim:
         """What people want to know of it."""
+        from ...supervision.service import HeldClaim  # late: it loads gRPC
+
         name = f"{self.claim.namespace}/{self.claim.name}"
         ids = tuple(dict.fromkeys(use.device_id for use in self.uses))
         return HeldClaim(name=name, uid=self.claim.uid, devices=ids, is_prepared=self.is_complete)

@@ -26,8 +26,7 @@ import attrs
 
 from ...errors import ClaimError, ConfigurationError, InvalidValueError
 from ...model.devices import Version
-from ...model.durations import parse_duration
-from ...model.quantities import Quantity
+from ...model.quantities import Quantity, parse_duration
 
 Declared = type | tuple[type, ...] | None
 

@@ -22,8 +22,8 @@ from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
 from ...errors import AllocationError, CdiWriteError, CheckpointError, ClaimError, KdpError, sentence
 from ...model.names import check_claim_uid
-from ...storage.room import why_no_file
-from ...supervision.findings import resource_of
+from ...storage.files import why_no_file
+from ...supervision.backend_validation import resource_of
 from ...supervision.health import SCRUBBED
 from ...supervision.hooks import check_state
 from . import steps
@@ -351,7 +351,7 @@ class Preparer:
     def obstacles(self, *, surely: bool) -> Mapping[str, str]:
         """Return why no claim can be prepared, whatever it asks for, by directory: ``cdi``, ``claims``.
 
-        Blocks for the disk. ``surely`` is that of `kdp.storage.room.why_no_file`.
+        Blocks for the disk. ``surely`` is that of `kdp.storage.files.why_no_file`.
         """
         found: dict[str, str] = {}
         for directory, name, what in ((self._cdi.path, "cdi", "CDI files"), (self.store.directory, "claims", "claims")):

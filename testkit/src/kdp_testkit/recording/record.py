@@ -29,7 +29,7 @@ from anyio import AsyncContextManagerMixin
 from google.protobuf.message import DecodeError
 from typing_extensions import override
 
-from kdp.deviceplugin.sockets import SocketNames
+from kdp.deviceplugin.registration import SocketNames
 from kdp.errors import InvalidNameError
 from kdp.kubelet import KubeletState, KubeletView, KubeletWatch, look
 from kdp.kubelet.channel import unix_target

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
 from kdp.deviceplugin.tracking.allocations import Allocations
-from kdp.deviceplugin.tracking.pace import Pace
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
 
+from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking import allocation_record as record
 from kdp.deviceplugin.tracking import allocations as real
-from kdp.deviceplugin.tracking.pace import Pace
 
 from ...mutants import Mutant, assert_killed, each_mutant, holds, live
 from .test_scrub_properties import MUTANTS as OF_SCRUBS

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
 from kdp.deviceplugin.tracking.allocations import Allocations
-from kdp.deviceplugin.tracking.pace import Pace
 from kdp_testkit.patience import PATIENCE
 
 MANY = 20_000

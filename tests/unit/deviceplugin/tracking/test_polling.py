@@ -10,8 +10,8 @@ import anyio.lowlevel
 import pytest
 
 from kdp.concurrency.observable import Observable
+from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking import polling
-from kdp.deviceplugin.tracking.pace import Pace
 from kdp.deviceplugin.tracking.polling import PodResourcesPoller, Unanswered
 from kdp.kubelet import KubeletPaths
 

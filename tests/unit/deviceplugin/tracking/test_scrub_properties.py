@@ -17,8 +17,8 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking import allocations as real
-from kdp.deviceplugin.tracking.pace import Pace
 
 from ...mutants import Mutant, assert_killed, each_mutant, holds, live
 

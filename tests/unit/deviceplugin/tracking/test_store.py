@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
-from kdp.deviceplugin.tracking.store import AllocationStore, Saved
+from kdp.deviceplugin.tracking.store import AllocationStore
 from kdp.errors import InvalidValueError
 from kdp.storage import locks
 from kdp.supervision.given import Given
@@ -23,26 +23,26 @@ from kdp_testkit.patience import PATIENCE
 
 RESOURCE = "example.com/widget"
 PLUGINS = Path("/var/lib/kubelet/device-plugins")
-ONE = Saved(
-    AllocationRecord(
-        uid="u1",
-        resource=RESOURCE,
-        ids=("w0",),
-        state={"a": [1, None]},
-        given={"w0": Given(nodes=("/dev/w0",), identity="serial 1")},
-    ),
+ONE = AllocationRecord(
+    uid="u1",
+    resource=RESOURCE,
+    ids=("w0",),
+    state={"a": [1, None]},
+    given={"w0": Given(nodes=("/dev/w0",), identity="serial 1")},
     is_seen=True,
 )
-TWO = Saved(
-    AllocationRecord(
-        uid="u2", resource=RESOURCE, ids=("w1", "w2"), state={}, suspects=frozenset({("default", "train-0")})
-    ),
+TWO = AllocationRecord(
+    uid="u2",
+    resource=RESOURCE,
+    ids=("w1", "w2"),
+    state={},
+    suspects=frozenset({("default", "train-0")}),
     is_seen=False,
 )
 
 
-def contents(allocations: Sequence[Saved]) -> list[dict[str, object]]:
-    assert all(each.record.resource == RESOURCE for each in allocations)
+def contents(allocations: Sequence[AllocationRecord]) -> list[dict[str, object]]:
+    assert all(each.resource == RESOURCE for each in allocations)
     return [each.as_json() for each in allocations]
 
 
@@ -176,7 +176,7 @@ async def test_an_allocation_was_told_as_saved_while_the_file_with_it_was_still_
     busy, disk, entered = threading.Event(), threading.Event(), threading.Event()
     write = store._replace
 
-    def slow(allocations: Sequence[Saved]) -> None:
+    def slow(allocations: Sequence[AllocationRecord]) -> None:
         entered.set()
         assert disk.wait(PATIENCE)
         write(allocations)
@@ -192,8 +192,8 @@ async def test_an_allocation_was_told_as_saved_while_the_file_with_it_was_still_
     disk.set()
     assert await first
     assert [each["uid"] for each in json.loads((tmp_path / files(tmp_path)[0]).read_text())["allocations"]] == [
-        ONE.record.uid,
-        TWO.record.uid,
+        ONE.uid,
+        TWO.uid,
     ]
     assert await second
     store.close()
@@ -326,10 +326,10 @@ async def test_what_was_saved_after_the_end_kept_the_file_from_the_next_one(tmp_
     await ended.save([])
     ended.close()
     assert await ended.save(
-        [Saved(AllocationRecord(uid="1", resource=RESOURCE, ids=("w0",), state={}), is_seen=True)], patience=PATIENCE
+        [AllocationRecord(uid="1", resource=RESOURCE, ids=("w0",), state={}, is_seen=True)], patience=PATIENCE
     )
     [name] = files(tmp_path)
     await eventually_free(tmp_path / name)
     next_one = AllocationStore(tmp_path, RESOURCE, PLUGINS)
-    assert [each.record.uid for each in await next_one.adopt()] == ["1"]
+    assert [each.uid for each in await next_one.adopt()] == ["1"]
     assert await ended.adopt() == []

@@ -21,7 +21,7 @@ import attrs
 from typing_extensions import override
 
 from kdp.deviceplugin import ManagerOptions, PluginManager
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import Pace
 from kdp.errors import PluginDirectoryGoneError
 from kdp.hardware import Host
 from kdp.model.backend import Allocation, DeviceBackend, PreferRequest
