@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ...cdi import CdiDevice, CdiSpec, cdi_device_name
+from ...cdi import CdiDevice, CdiSpec, cdi_device_name, parse_spec
 from ...cdi.names import qualified
 from ...cdi.render import declared, resolved
-from ...errors import InvalidValueError
+from ...errors import ClaimError, InvalidValueError
 from ...model.claims import Claim, NetworkData
 from ...model.edits import ContainerEdits, Mount, check_environment
 from ...storage.documents import parse_json
@@ -216,32 +216,47 @@ def spec_of(driver: str, claim: Claim, parts: Iterable[ClaimPart], devices: Sequ
     return CdiSpec(kind=kind_of(driver), devices=devices, annotations={f"{driver}/claim": text})
 
 
-def current(record: Record, spec: CdiSpec, known: Mapping[str, Device], host: Host) -> CdiSpec | None:
-    """Return a claim's spec as containers are to see it now; None: none of its devices may be given any more.
+def current(record: Record, known: Mapping[str, Device], host: Host) -> CdiSpec | None:
+    """Return a claim's spec as containers are to see it now; None: it has none, or nothing of it may be given any more.
 
     Blocks for a stat(2) a node.
 
     Args:
         record: The claim's record.
-        spec: Its spec, as declared.
         known: The devices that there are, by id.
         host: The node's files.
     """
-    lost = outdated(record, spec, known)
+    spec = _declared(record)
+    if spec is None:
+        return None
+    lost = _outdated(record, spec, known)
     devices = [
         attrs.evolve(device, edits=resolved(device.edits, host)) for device in spec.devices if device.name not in lost
     ]
     return attrs.evolve(spec, devices=devices) if devices else None
 
 
-def outdated(record: Record, spec: CdiSpec, known: Mapping[str, Device]) -> dict[str, str]:
-    """Return why devices of a claim's spec must not be given any more, by their names in it.
+def check_current(record: Record, known: Mapping[str, Device]) -> None:
+    """Check that all devices of a claim's spec may still be given.
 
     Args:
         record: The claim's record.
-        spec: Its spec, as declared.
         known: The devices that there are, by id; none: they are not known.
+
+    Raises:
+        ClaimError: One may not.
     """
+    spec = _declared(record)
+    if spec is not None and (lost := _outdated(record, spec, known)):
+        raise ClaimError("; ".join(lost.values()))
+
+
+def _declared(record: Record) -> CdiSpec | None:
+    return None if record.spec is None else parse_spec(json.dumps(record.spec), where="the saved CDI spec")
+
+
+def _outdated(record: Record, spec: CdiSpec, known: Mapping[str, Device]) -> dict[str, str]:
+    """Return why devices of a claim's spec must not be given any more, by their names in it."""
     found: dict[str, str] = {}
     given = {_name(record.claim, use): each for use, each in record.given}
     owners = owners_of(known.values()) if any(use.device_id not in known for use in record.uses) else {}

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from ...model.edits import Mount
     from ...supervision.supervisor import Supervisor
     from .checkpoint import Record, SavedPart
-    from .plan import ClaimPart
-    from .steps import Allocate, AwaitAllocate, Release
+    from .plan import ClaimPart, ClaimPlan
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +47,9 @@ class ClaimHooks:
         supervisor: The backend.
         host: The node's files.
         records: Returns the records of all claims; may block for the disk.
+
+    Attributes:
+        backend: The backend.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class ClaimHooks:
         self._driver = driver
         self._records = records
         self._supervisor = supervisor
-        self._backend = supervisor.backend
+        self.backend = supervisor.backend
         self._host = host
         self._by_id: tuple[tuple[Device, ...], Mapping[str, Device]] = ((), {})
 
@@ -91,30 +93,35 @@ class ClaimHooks:
             self._by_id = found.devices, {device.id: device for device in found.devices}
         return self._by_id[1]
 
-    async def allocate(self, step: Allocate) -> tuple[Rendered, Mapping[str, Any]]:
+    async def allocate(
+        self, plan: ClaimPlan, saved: SavedPart, metadata: Mount | None
+    ) -> tuple[Rendered, Mapping[str, Any]]:
         """Return what containers get of a part, and the state that ``allocate`` left.
+
+        Args:
+            plan: What the claim is to get.
+            saved: The part.
+            metadata: What mounts the request's metadata file; None: nothing does.
 
         Raises:
             AllocationError: The devices contradict one another, or the hook said no.
             ClaimError: A device has just gone.
             HookTimeoutError: The hook has not answered; its thread may still be at it.
         """
-        claim, saved = step.claim, step.saved
+        claim = plan.claim
         known = await self.devices()
         self._supervisor.hooks.forget("released", _work(claim, saved.part))
         if not self.overridden("allocate"):
-            return await offload(lambda: self.rendered(claim, saved.part, known, step.metadata)), saved.state
+            return await offload(lambda: self.rendered(claim, saved.part, known, metadata)), saved.state
         seconds = self._supervisor.deadlines.allocate
         devices = _devices_of(saved.part, known)
-        config = step.parameters.of_request(saved.part.request)
-        allocation = await self._allocation(claim, saved, devices, config, seconds, check_state(dict(saved.state)))
+        config = plan.parameters.of_request(saved.part.request)
+        allocation = await self._allocation(claim, saved.part, devices, config, seconds, check_state(dict(saved.state)))
 
         def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
             if not isinstance(edits, ContainerEdits):
                 raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
-            rendered = self._render(
-                claim, saved.part, devices, edits, step.metadata, allocation.network, keeps_nodes=True
-            )
+            rendered = self._render(claim, saved.part, devices, edits, metadata, allocation.network, keeps_nodes=True)
             return rendered, check_state(allocation.state)
 
         result: tuple[Rendered, Mapping[str, Any]] = await self._supervisor.call(
@@ -122,40 +129,36 @@ class ClaimHooks:
         )
         return result
 
-    async def await_allocate(self, step: AwaitAllocate) -> None:
-        """Wait until no thread is in ``allocate`` for the claim.
+    async def await_allocate(self, claim: Claim) -> None:
+        """Wait until no thread is in ``allocate`` for a claim.
 
         Raises:
             HookTimeoutError: One still is.
         """
-        if self._supervisor.hooks.is_running("allocate", step.claim.uid):
+        if self._supervisor.hooks.is_running("allocate", claim.uid):
             await self._supervisor.hooks.idle("allocate", deadline=self._supervisor.deadlines.released)
 
-    async def release(self, step: Release, state: dict[str, Any]) -> None:
+    async def release(self, record: Record, part: ClaimPart, state: dict[str, Any]) -> None:
         """Call ``released`` for a part with this state; a device that is gone is given as one that is unhealthy."""
         seconds = self._supervisor.deadlines.released
-        saved, known = step.saved, await self.devices()
+        known = await self.devices()
         gone = Health.unhealthy("the device is gone")
-        devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in saved.part.uses)
-        config = self._parameters(step).of_request(saved.part.request)
-        allocation = await self._allocation(step.claim, saved, devices, config, seconds, state)
-        await self._supervisor.call("released", allocation, deadline=seconds, work=_work(step.claim, saved.part))
+        devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in part.uses)
+        config = self._parameters(record).of_request(part.request)
+        allocation = await self._allocation(record.claim, part, devices, config, seconds, state)
+        await self._supervisor.call("released", allocation, deadline=seconds, work=_work(record.claim, part))
 
-    def render(self, record: Record, known: Mapping[str, Device]) -> list[Rendered]:
-        """Return what the containers of a claim get whose devices say it all themselves. Blocks for stat(2) calls.
+    def rendered(self, claim: Claim, part: ClaimPart, known: Mapping[str, Device], metadata: Mount | None) -> Rendered:
+        """Return what a part gives whose devices say it all themselves. Blocks for stat(2) calls.
 
         Raises:
             AllocationError: The devices contradict one another.
             ClaimError: A device has just gone.
         """
-        return [self.rendered(record.claim, saved.part, known, None) for saved in record.parts]
-
-    def rendered(self, claim: Claim, part: ClaimPart, known: Mapping[str, Device], metadata: Mount | None) -> Rendered:
-        """Return the same for one part; see `render`."""
         devices = _devices_of(part, known)
         try:
             edits = ContainerEdits.merge(
-                ((device.id, device.edits) for device in devices), joined_env=self._backend.joined_env
+                ((device.id, device.edits) for device in devices), joined_env=self.backend.joined_env
             )
             return self._render(claim, part, devices, edits, metadata)
         except (EditConflictError, InvalidValueError) as error:
@@ -179,7 +182,7 @@ class ClaimHooks:
             edits,
             driver=self._driver,
             host=self._host,
-            joined_env=self._backend.joined_env,
+            joined_env=self.backend.joined_env,
             metadata=metadata,
             network=network,
             keeps_nodes=keeps_nodes,
@@ -189,13 +192,12 @@ class ClaimHooks:
     async def _allocation(
         self,
         claim: Claim,
-        saved: SavedPart,
+        part: ClaimPart,
         devices: Iterable[Device],
         config: Any,
         seconds: float,
         state: dict[str, Any],
     ) -> Allocation:
-        part = saved.part
         unique = {device.id: device for device in devices}
         shared_with = await offload(lambda: self._shared_with(claim, unique))
         return Allocation(
@@ -209,7 +211,7 @@ class ClaimHooks:
             consumed=part.consumed,
             share_id=part.share_id,
             admin_access=part.is_admin,
-            joined_env=self._backend.joined_env,
+            joined_env=self.backend.joined_env,
             shared_with=shared_with,
         )
 
@@ -223,12 +225,12 @@ class ClaimHooks:
                         names.setdefault(use.device_id, set()).add(record.held.name)
         return {device_id: tuple(sorted(found)) for device_id, found in names.items()}
 
-    def _parameters(self, step: Release) -> Parameters:
+    def _parameters(self, record: Record) -> Parameters:
         """Return what a claim was prepared with, as far as this version of the backend understands it."""
         try:
-            return read_parameters(step.record.config, driver=self._driver, declared=self._backend.config)
+            return read_parameters(record.config, driver=self._driver, declared=self.backend.config)
         except ClaimError as error:
-            logger.warning("%s: released() of claim %s gets no config: %s", self._driver, step.claim.uid, error)
+            logger.warning("%s: released() of claim %s gets no config: %s", self._driver, record.claim.uid, error)
             return Parameters()
 
 

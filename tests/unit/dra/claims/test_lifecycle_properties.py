@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
-from types import ModuleType
-from typing import Any, ClassVar
+from collections.abc import Callable, Coroutine, Mapping
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeVar
 
-import pytest
+import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from typing_extensions import override
 
 import kdp
-from kdp.dra.claims import lifecycle as real
-from kdp.dra.claims import steps
 from kdp.dra.claims.cdi_specs import Rendered
-from kdp.dra.claims.checkpoint import Record, SavedAnswer
-from kdp.dra.claims.plan import ClaimPart
+from kdp.dra.claims.checkpoint import Record, SavedAnswer, SavedPart
+from kdp.dra.claims.lifecycle import ClaimLifecycle
+from kdp.dra.claims.plan import ClaimPart, ClaimPlan
+from kdp.model.claims import Claim
 
 from ...mutants import holds, live
 from .claim_objects import DRIVER, POOL, claim, claim_object, result
@@ -33,17 +34,102 @@ FAILURES_ALL = [(number, when) for number in range(10) for when in ("before", "a
 """At which step a run ends, and whether the step has taken effect."""
 FAILURES = st.none() | st.sampled_from(FAILURES_ALL)
 
-STEPS = tuple(kind.__name__ for kind in steps.Step.__subclasses__())
+STEPS = (
+    "read",
+    "fetch",
+    "devices",
+    "restore",
+    "start",
+    "allocate",
+    "save",
+    "complete",
+    "commit",
+    "await_allocate",
+    "release",
+    "clear",
+    "forget",
+)
+
+_T = TypeVar("_T")
 
 
 class FailedError(Exception):
     """A step failed."""
 
 
+@attrs.frozen(kw_only=True)
+class OnPaper(ClaimLifecycle):
+    """Its steps are those of a life, and change nothing but that."""
+
+    life: Life
+
+    @override
+    async def _read(self, claim: Claim) -> Record | None:
+        return self.life.step("read", lambda: self.life.record)
+
+    @override
+    async def _fetched(self, claim: Claim, *, is_needed: bool) -> Mapping[str, Any] | None:
+        return self.life.step("fetch", lambda: self.life.fetched(is_needed=is_needed))
+
+    @override
+    async def _restore(self, record: Record) -> None:
+        self.life.step("restore", self.life.write_spec)
+
+    @override
+    async def _start(self, plan: ClaimPlan, record: Record) -> Mapping[ClaimPart, Any]:
+        return self.life.step("start", lambda: self.life.start(record))
+
+    @override
+    async def _save(self, record: Record) -> None:
+        self.life.step("save", lambda: self.life.write(record))
+
+    @override
+    async def _complete(self, plan: ClaimPlan, record: Record) -> None:
+        self.life.step("complete", lambda: self.life.complete(record))
+
+    @override
+    async def _commit(self, plan: ClaimPlan, record: Record) -> Record:
+        return self.life.step(
+            "commit", lambda: self.life.commit(self._completed(plan, record, [*map(rendered, plan.parts)]))
+        )
+
+    @override
+    async def _release(self, saved: SavedPart, released: Record) -> None:
+        self.life.step("release", lambda: self.life.release(saved, released))
+
+    @override
+    async def _clear(self, claim: Claim) -> None:
+        self.life.step("clear", lambda: None)
+
+    @override
+    async def _forget(self, claim: Claim) -> None:
+        self.life.step("forget", self.life.forget)
+
+
+class HooksOnPaper:
+    """The backend of a life."""
+
+    backend = SimpleNamespace(resource="example.com/widget", config=None)
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def overridden(self, hook: str) -> bool:
+        return hook != "allocate" or self._life.allocates
+
+    async def devices(self) -> Mapping[str, kdp.Device]:
+        return self._life.step("devices", lambda: DEVICES)
+
+    async def allocate(self, plan: ClaimPlan, saved: SavedPart, metadata: Any) -> tuple[Rendered, Mapping[str, Any]]:
+        return self._life.step("allocate", lambda: self._life.allocate(saved))
+
+    async def await_allocate(self, claim: Claim) -> None:
+        self._life.step("await_allocate", self._life.await_allocate)
+
+
 class Life(RuleBasedStateMachine):
     """One claim on one node. The disk is a record, hardware is a set of parts."""
 
-    module: ClassVar[ModuleType] = real
     allocates: ClassVar[bool] = True
     hits: ClassVar[Counter[tuple[str, str]]] = Counter()
 
@@ -59,6 +145,8 @@ class Life(RuleBasedStateMachine):
         self.has_awaited = False
         self.answers_api = True
         self.released_once: set[ClaimPart] = set()
+        self.taken: list[str] = []
+        self.failure: tuple[int, str] = (-1, "")
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
@@ -83,10 +171,10 @@ class Life(RuleBasedStateMachine):
         before = self.record
         is_prepared = before is not None and before.is_complete and before.boot_id == f"boot-{self.boot}"
         is_same = before is not None and before.keys == self.keys
-        answer, taken = self.lived(self.lifecycle.prepare(CLAIM), failure)
+        answer = self.lived(self.lifecycle.prepare(CLAIM), failure)
         if is_prepared and (is_same or not answers_api):
             assert before is not None
-            holds(2, set(taken) <= {"Read", "Fetch", "Restore"}, f"a prepared claim is touched: {taken}")
+            holds(2, {*self.taken} <= {"read", "fetch", "restore"}, f"a prepared claim is touched: {self.taken}")
             holds(2, answer in (None, before.devices), f"{answer} is told, and {before.devices} was")
             holds(2, answer is None or self.has_spec, "the spec is missing")
         if answer is not None:
@@ -96,7 +184,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(failure=FAILURES)
     def unprepare(self, failure: tuple[int, str] | None) -> None:
-        answer, _ = self.lived(self.lifecycle.unprepare(CLAIM), failure)
+        answer = self.lived(self.lifecycle.unprepare(CLAIM), failure)
         assert answer is None or (self.record is None and not self.owed)
 
     # -- the steps -----------------------------------------------------------------------------------------------------
@@ -106,122 +194,105 @@ class Life(RuleBasedStateMachine):
         return frozenset((name, POOL, device, "") for name, device in zip("ab", self.allocated, strict=False))
 
     @property
-    def lifecycle(self) -> real.ClaimLifecycle:
-        made: real.ClaimLifecycle = self.module.ClaimLifecycle(
-            driver=DRIVER,
-            pool=POOL,
-            boot_id=f"boot-{self.boot}",
-            allocates=self.allocates,
-            releases=True,
-            resource_of=lambda _: "example.com/widget",
-            declared=None,
+    def lifecycle(self) -> ClaimLifecycle:
+        unused: Any = None
+        hooks: Any = HooksOnPaper(self)
+        boot = f"boot-{self.boot}"
+        return OnPaper(
+            driver=DRIVER, pool=POOL, boot_id=boot, api=unused, files=unused, locks=unused, hooks=hooks, life=self
         )
-        return made
 
-    def lived(self, run: steps.Run[Any], failure: tuple[int, str] | None) -> tuple[Any, list[str]]:
-        """Take the steps of a run; returns what it answered, None: it failed; and which steps were taken."""
-        number, when = failure or (-1, "")
+    def lived(self, life: Coroutine[None, None, _T], failure: tuple[int, str] | None) -> _T | None:
+        """Live, and return the answer; None: a step failed."""
+        self.failure = failure or (-1, "")
         self.has_awaited = False
-        taken: list[str] = []
-        result: Any = None
-        while True:
-            try:
-                step = run.send(result)
-            except StopIteration as end:
-                return end.value, taken
-            name = type(step).__name__
-            ends = len(taken) == number
-            self.hits[name, when if ends else "done"] += 1
-            taken.append(name)
-            try:
-                if ends and when == "before":
-                    raise FailedError
-                result = getattr(self, f"take_{name}")(step)
-                if ends:
-                    raise FailedError
-            except FailedError:
-                run.close()
-                return None, taken
+        self.taken = []
+        try:
+            life.send(None)
+        except StopIteration as end:
+            answer: _T = end.value
+            return answer
+        except FailedError:
+            return None
+        raise AssertionError("a step waited")
 
-    def take_Read(self, _: steps.Read) -> Record | None:
-        return self.record
+    def step(self, name: str, effect: Callable[[], _T]) -> _T:
+        """Take a step, unless the life ends before it, or right after it."""
+        number, when = self.failure
+        ends = len(self.taken) == number
+        self.hits[name, when if ends else "done"] += 1
+        self.taken.append(name)
+        if ends and when == "before":
+            raise FailedError
+        result = effect()
+        if ends:
+            raise FailedError
+        return result
 
-    def take_Fetch(self, step: steps.Fetch) -> Mapping[str, Any] | None:
+    def fetched(self, *, is_needed: bool) -> Mapping[str, Any] | None:
         if self.answers_api:
-            return claim_object(
-                CLAIM, [result(device, name) for name, device in zip("ab", self.allocated, strict=False)]
-            )
-        if step.is_needed:
+            results = [result(device, name) for name, device in zip("ab", self.allocated, strict=False)]
+            return claim_object(CLAIM, results)
+        if is_needed:
             raise FailedError
         return None
 
-    def take_Discover(self, _: steps.Discover) -> Mapping[str, kdp.Device]:
-        return DEVICES
-
-    def take_Restore(self, _: steps.Restore) -> None:
+    def write_spec(self) -> None:
         self.has_spec = True
 
-    def take_Start(self, step: steps.Start) -> Mapping[ClaimPart, Any]:
-        parts = {saved.part for saved in step.record.parts}
+    def start(self, record: Record) -> Mapping[ClaimPart, Any]:
+        parts = {saved.part for saved in record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
-        for saved in step.record.parts:
+        for saved in record.parts:
             expected = self.states.get(saved.part, {})
             holds(7, saved.state == expected, f"{saved.part.request} starts with {saved.state} and not {expected}")
         self.owed |= parts
         self.released_once -= parts  # they count as touched from now on
-        self.write(step.record)
+        self.write(record)
         return {}
 
-    def take_Allocate(self, step: steps.Allocate) -> tuple[Rendered, Mapping[str, Any]]:
-        part, record = step.saved.part, self.record
+    def allocate(self, saved: SavedPart) -> tuple[Rendered, Mapping[str, Any]]:
+        part, record = saved.part, self.record
         is_started = record is not None and not record.is_complete and record.boot_id == f"boot-{self.boot}"
         holds(1, is_started and record and part in {saved.part for saved in record.parts}, f"the disk has {record}")
         self.has_awaited = False
         self.released_once.discard(part)
         self.given.add(part)
         self.owed.add(part)
-        state = step.saved.state
+        state = saved.state
         left = {"times": state.get("times", 0) + 1} if part.request == "a" or len(self.allocated) == 1 else state
         return rendered(part), left
 
-    def take_Save(self, step: steps.Save) -> None:
-        self.write(step.record)
-
-    def take_Complete(self, step: steps.Complete) -> None:
+    def complete(self, record: Record) -> None:
         self.has_spec = True
-        self.write(step.record)
+        self.write(record)
 
-    def take_Commit(self, step: steps.Commit) -> Record:
-        parts = {saved.part for saved in step.record.parts}
+    def commit(self, record: Record) -> Record:
+        parts = {saved.part for saved in record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
         self.released_once -= parts
         self.given |= parts
         self.owed |= parts
-        self.has_spec = True
-        record = self.lifecycle.completed(step.plan, step.record, [rendered(part) for part in sorted(parts, key=str)])
-        self.write(record)
+        self.complete(record)
         return record
 
-    def take_AwaitAllocate(self, _: steps.AwaitAllocate) -> None:
+    def await_allocate(self) -> None:
         self.has_awaited = True
 
-    def take_Release(self, step: steps.Release) -> None:
-        record = self.record
+    def release(self, saved: SavedPart, released: Record) -> None:
+        record, part = self.record, saved.part
         assert record is not None
-        saved = {each.part: each for each in record.parts}
+        there = {each.part: each for each in record.parts}
         holds(5, not record.is_complete, "the record says that the claim is complete")
-        holds(5, not saved[step.saved.part].is_released, f"{step.saved.part.request} is released already")
+        holds(5, not there[part].is_released, f"{part.request} is released already")
         holds(8, self.has_awaited, "nobody has waited for threads of allocate")
-        holds(9, step.saved.part not in self.released_once, f"{step.saved.part.request} is released again")
-        self.released_once.add(step.saved.part)
-        self.given.discard(step.saved.part)
-        self.owed.discard(step.saved.part)
-        self.write(step.record)
+        holds(9, part not in self.released_once, f"{part.request} is released again")
+        self.released_once.add(part)
+        self.given.discard(part)
+        self.owed.discard(part)
+        self.write(released)
 
-    def take_Clear(self, _: steps.Clear) -> None:
-        self.has_spec = False
-
-    def take_Forget(self, _: steps.Forget) -> None:
+    def forget(self) -> None:
         holds(6, not self.owed, f"{self.owed} was not released")
         self.record, self.has_spec = None, False
         self.states.clear()
@@ -255,8 +326,8 @@ def test_every_life_keeps_the_invariants() -> None:
     live(PlainLife, examples=100, steps=15)
 
 
-def live_through_every_failure(module: ModuleType = real) -> Counter[tuple[str, str]]:
-    """Let each step of a Prepare and of an Unprepare fail before and after its effect, and then let come what may."""
+def test_a_life_that_ends_at_any_step_is_made_good() -> None:
+    """Each step of a Prepare and of an Unprepare fails before and after its effect, and then comes what may."""
     hits: Counter[tuple[str, str]] = Counter()
     between: list[Callable[[Life], None]] = [
         lambda _: None,
@@ -264,7 +335,7 @@ def live_through_every_failure(module: ModuleType = real) -> Counter[tuple[str, 
         lambda life: life.allocate_anew(["w2"]),
         lambda life: life.wipe_specs(),
     ]
-    kinds = (type(kind.__name__, (kind,), {"hits": hits, "module": module}) for kind in (Life, PlainLife))
+    kinds = (type(kind.__name__, (kind,), {"hits": hits}) for kind in (Life, PlainLife))
     for kind, failure, crashed, comes in itertools.product(kinds, FAILURES_ALL, ("prepare", "unprepare"), between):
         life: Life = kind()
         if crashed == "prepare":
@@ -278,25 +349,19 @@ def live_through_every_failure(module: ModuleType = real) -> Counter[tuple[str, 
         life.unprepare(None)
         assert life.record is None
         life.unprepare(failure)  # of a claim that is unknown by now
-    return hits
-
-
-def test_a_life_that_ends_at_any_step_is_made_good() -> None:
-    hits = live_through_every_failure()
     missing = {(name, when) for name in STEPS for when in ("done", "before", "after")} - hits.keys()
     assert not missing
 
 
 def test_an_unknown_claim_is_unprepared_without_a_hook() -> None:
     life = Life()
-    assert life.lived(life.lifecycle.unprepare(CLAIM), None) == ((), ["Read", "Clear"])
+    assert life.lived(life.lifecycle.unprepare(CLAIM), None) == ()
+    assert life.taken == ["read", "clear"]
 
 
 def test_a_claim_of_other_drivers_asks_for_no_device() -> None:
     life = Life()
-    run = life.lifecycle.prepare(CLAIM)
-    assert isinstance(next(run), steps.Read)
-    assert isinstance(run.send(None), steps.Fetch)
-    with pytest.raises(StopIteration) as end:
-        run.send(claim_object(CLAIM, [result("w0", driver="other.example.com")]))
-    assert end.value.value == ()
+    others = claim_object(CLAIM, [result("w0", driver="other.example.com")])
+    life.fetched = lambda *, is_needed: others  # type: ignore[method-assign]
+    assert life.lived(life.lifecycle.prepare(CLAIM), None) == ()
+    assert life.taken == ["read", "fetch"]

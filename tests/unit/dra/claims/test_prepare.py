@@ -12,7 +12,7 @@ import pytest
 
 import kdp
 from kdp.cluster.api import ApiError
-from kdp.dra.claims import prepare
+from kdp.dra.claims import lifecycle
 from kdp.dra.claims.jobs import JobOutcome
 from kdp.errors import CheckpointError
 from kdp.supervision.supervisor import Deadlines
@@ -97,8 +97,8 @@ async def test_claims_of_one_call_are_fetched_together(world: World) -> None:
 
 
 async def test_an_api_server_that_hangs_is_an_error_soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert prepare.FETCH_SECONDS < 10
-    monkeypatch.setattr(prepare, "FETCH_SECONDS", 0.05)
+    assert lifecycle.FETCH_SECONDS < 10
+    monkeypatch.setattr(lifecycle, "FETCH_SECONDS", 0.05)
     world.api.hangs = True
     assert (await prepared(world)).error == "the API server did not give claim default/claim-0 within 0.05 s"
     assert world.files == []
