@@ -70,7 +70,7 @@ def _prepared(outcomes: Mapping[str, JobOutcome], *, with_shares: bool) -> bytes
         found.error = within_bytes(outcome.error, MAX_SENTENCE_BYTES)
         for device in outcome.devices:
             found.devices.add(
-                request_names=[device.request],
+                request_names=[device.base],
                 pool_name=device.pool,
                 device_name=device.name,
                 cdi_device_ids=device.cdi_ids,

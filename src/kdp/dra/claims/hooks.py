@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import attrs
 
 from ...concurrency.threads import offload
 from ...errors import (
@@ -20,18 +21,18 @@ from ...model.backend import Allocation
 from ...model.devices import Device, Health
 from ...model.edits import ContainerEdits
 from ...supervision.hooks import check_state
-from .cdi_specs import Rendered, render_part
+from .cdi_specs import render_part
 from .parameters import Parameters, read_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from ...cdi import CdiDevice
     from ...hardware import Host
     from ...model.claims import Claim, NetworkData
     from ...model.edits import Mount
     from ...supervision.supervisor import Supervisor
-    from .checkpoint import Record, SavedPart
-    from .plan import ClaimPart, ClaimPlan
+    from .checkpoint import ClaimPart, Record
 
 logger = logging.getLogger(__name__)
 
@@ -94,13 +95,14 @@ class ClaimHooks:
         return self._by_id[1]
 
     async def allocate(
-        self, plan: ClaimPlan, saved: SavedPart, metadata: Mount | None
-    ) -> tuple[Rendered, Mapping[str, Any]]:
-        """Return what containers get of a part, and the state that ``allocate`` left.
+        self, claim: Claim, part: ClaimPart, config: object | None, metadata: Mount | None
+    ) -> tuple[ClaimPart, list[CdiDevice]]:
+        """Call ``allocate`` for a part; return the part with its answer and its state, and its devices in CDI.
 
         Args:
-            plan: What the claim is to get.
-            saved: The part.
+            claim: The claim.
+            part: The part.
+            config: Its parameters.
             metadata: What mounts the request's metadata file; None: nothing does.
 
         Raises:
@@ -108,23 +110,21 @@ class ClaimHooks:
             ClaimError: A device has just gone.
             HookTimeoutError: The hook has not answered; its thread may still be at it.
         """
-        claim = plan.claim
         known = await self.devices()
-        self._supervisor.hooks.forget("released", _work(claim, saved.part))
+        self._supervisor.hooks.forget("released", _work(claim, part))
         if not self.overridden("allocate"):
-            return await offload(lambda: self.rendered(claim, saved.part, known, metadata)), saved.state
+            return await offload(lambda: self.rendered(claim, part, known, metadata))
         seconds = self._supervisor.deadlines.allocate
-        devices = _devices_of(saved.part, known)
-        config = plan.parameters.of_request(saved.part.request)
-        allocation = await self._allocation(claim, saved.part, devices, config, seconds, check_state(dict(saved.state)))
+        devices = _devices_of(part, known)
+        allocation = await self._allocation(claim, part, devices, config, seconds, check_state(dict(part.state)))
 
-        def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
+        def finish(edits: Any) -> tuple[ClaimPart, list[CdiDevice]]:
             if not isinstance(edits, ContainerEdits):
                 raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
-            rendered = self._render(claim, saved.part, devices, edits, metadata, allocation.network, keeps_nodes=True)
-            return rendered, check_state(allocation.state)
+            answered, found = self._render(claim, part, devices, edits, metadata, allocation.network, keeps_nodes=True)
+            return attrs.evolve(answered, state=check_state(allocation.state)), found
 
-        result: tuple[Rendered, Mapping[str, Any]] = await self._supervisor.call(
+        result: tuple[ClaimPart, list[CdiDevice]] = await self._supervisor.call(
             "allocate", allocation, deadline=seconds, then=finish, owner=claim.uid
         )
         return result
@@ -148,8 +148,10 @@ class ClaimHooks:
         allocation = await self._allocation(record.claim, part, devices, config, seconds, state)
         await self._supervisor.call("released", allocation, deadline=seconds, work=_work(record.claim, part))
 
-    def rendered(self, claim: Claim, part: ClaimPart, known: Mapping[str, Device], metadata: Mount | None) -> Rendered:
-        """Return what a part gives whose devices say it all themselves. Blocks for stat(2) calls.
+    def rendered(
+        self, claim: Claim, part: ClaimPart, known: Mapping[str, Device], metadata: Mount | None
+    ) -> tuple[ClaimPart, list[CdiDevice]]:
+        """Do the same for a part whose devices say it all themselves. Blocks for stat(2) calls.
 
         Raises:
             AllocationError: The devices contradict one another.
@@ -174,7 +176,7 @@ class ClaimHooks:
         network: Mapping[str, NetworkData] | None = None,
         *,
         keeps_nodes: bool = False,
-    ) -> Rendered:
+    ) -> tuple[ClaimPart, list[CdiDevice]]:
         return render_part(
             claim,
             part,

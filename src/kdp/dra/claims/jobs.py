@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import attrs
 
-from .checkpoint import SavedAnswer
+from .checkpoint import Use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -30,7 +30,7 @@ class JobOutcome:
         error: Why it failed; "": it did not.
     """
 
-    devices: tuple[SavedAnswer, ...] = ()
+    devices: tuple[Use, ...] = ()
     error: str = ""
 
 

@@ -47,23 +47,21 @@ from ...errors import CdiWriteError, CheckpointError
 from ...supervision.findings import resource_of
 from ...supervision.hooks import check_state
 from .cdi_specs import check_current, spec_of
-from .checkpoint import Record, SavedPart
 from .claim_locks import Locks
 from .disk import ClaimFiles
 from .hooks import ClaimHooks
-from .parameters import Parameters
-from .plan import ClaimPlan, plan_of, result_keys
+from .plan import plan_of, result_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ...cdi import CdiDevice
     from ...concurrency.history import History  # noqa: TC004 - late: few drivers pay for it
     from ...model.claims import Claim
     from ...model.devices import Device
     from ...model.edits import Mount
-    from .cdi_specs import Rendered
-    from .checkpoint import SavedAnswer
-    from .plan import ClaimPart
+    from .checkpoint import Record, Use
+    from .parameters import Parameters
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +116,7 @@ class ClaimLifecycle:
 
     # -- lives ---------------------------------------------------------------------------------------------------------
 
-    async def prepare(self, claim: Claim) -> tuple[SavedAnswer, ...]:
+    async def prepare(self, claim: Claim) -> tuple[Use, ...]:
         """Prepare a claim, and return what the kubelet is told.
 
         Raises:
@@ -126,17 +124,17 @@ class ClaimLifecycle:
             ClaimError: It asks for what cannot be given; a sentence for its author.
             KdpError: A step failed.
         """
-        record = await self._read(claim)
-        item = await self._fetched(claim, is_needed=self.state_of(record) is not ClaimState.PREPARED)
-        if item is not None and record is not None and result_keys(item, claim, self.driver) != record.keys:
-            await self._undo(record)  # allocated anew, and nobody has told us that the old one is over
-            record = None
-        if record is not None and self.state_of(record) is ClaimState.PREPARED:
-            await self._restore(record)
-            return record.devices
+        before = await self._read(claim)
+        item = await self._fetched(claim, is_needed=self.state_of(before) is not ClaimState.PREPARED)
+        if item is not None and before is not None and result_keys(item, claim, self.driver) != before.keys:
+            await self._undo(before)  # allocated anew, and nobody has told us that the old one is over
+            before = None
+        if before is not None and self.state_of(before) is ClaimState.PREPARED:
+            await self._restore(before)
+            return before.uses
         assert item is not None  # it was needed, and the step fails without it
         backend = self.hooks.backend
-        plan = plan_of(
+        record, parameters = plan_of(
             item,
             claim,
             driver=self.driver,
@@ -145,9 +143,13 @@ class ClaimLifecycle:
             resource_of=partial(resource_of, backend=backend),
             declared=backend.config,
         )
-        return await self._give(plan, record) if plan.parts else ()
+        if not record.parts:
+            return ()
+        record = await self._given(self._begun(record, before), parameters)
+        self._tell("prepared", claim, record.held.devices)
+        return record.uses
 
-    async def unprepare(self, claim: Claim) -> tuple[SavedAnswer, ...]:
+    async def unprepare(self, claim: Claim) -> tuple[Use, ...]:
         """Undo a claim, also one that is unknown; return nothing to tell.
 
         Raises:
@@ -160,44 +162,35 @@ class ClaimLifecycle:
             await self._undo(record)
         return ()
 
-    async def _give(self, plan: ClaimPlan, before: Record | None) -> tuple[SavedAnswer, ...]:
-        """Prepare what is planned; ``before`` is what an earlier try has left of it."""
-        states: dict[ClaimPart, Mapping[str, Any]] = {}
+    def _begun(self, record: Record, before: Record | None) -> Record:
+        """Return a new record with what an earlier try has left of it."""
+        states: dict[object, Mapping[str, Any]] = {}
         if before is not None and before.boot_id == self.boot_id:
-            states = {saved.part: saved.state for saved in before.parts if not saved.is_released}
-        record = Record(
-            claim=plan.claim,
-            is_complete=False,
-            boot_id=self.boot_id,
-            parts=tuple(SavedPart(part=part, state=states.get(part, {})) for part in plan.parts),
-            config=plan.config,
-            pod_claim=plan.pod_claim,
-            more={} if before is None else before.more,
-        )
-        if not self.hooks.overridden("allocate") and not self.describes:
-            record = await self._commit(plan, record)
-        else:
-            mounts = await self._start(plan, record)
-            rendered: list[Rendered] = []
-            for position, saved in enumerate(record.parts):
-                given, state = await self.hooks.allocate(plan, saved, mounts.get(saved.part))
-                rendered.append(given)
-                if state != saved.state:
-                    record = record.with_part(position, attrs.evolve(saved, state=state))
-                    if position + 1 < len(record.parts):  # the last one goes with "complete"
-                        await self._save(record)
-            record = self._completed(plan, record, rendered)
-            await self._complete(plan, record)
-        ids = tuple(dict.fromkeys(use.device_id for use in plan.uses))
-        self._tell("prepared", plan.claim, ids)
-        return record.devices
+            states = {part.key: part.state for part in before.parts if not part.is_released}
+        parts = tuple(attrs.evolve(part, state=states.get(part.key, {})) for part in record.parts)
+        return attrs.evolve(record, boot_id=self.boot_id, parts=parts, more={} if before is None else before.more)
 
-    def _completed(self, plan: ClaimPlan, record: Record, rendered: Sequence[Rendered]) -> Record:
+    async def _given(self, record: Record, parameters: Parameters) -> Record:
+        """Prepare a claim that is begun; return its complete record."""
+        if not self.hooks.overridden("allocate") and not self.describes:
+            return await self._commit(record)
+        mounts = await self._start(record)
+        devices: list[CdiDevice] = []
+        for position, part in enumerate(record.parts):
+            config = parameters.of_request(part.request)
+            answered, found = await self.hooks.allocate(record.claim, part, config, mounts.get(position))
+            devices += found
+            record = record.with_part(position, answered)
+            if answered.state != part.state and position + 1 < len(record.parts):  # the last goes with "complete"
+                await self._save(record)
+        record = self._completed(record, devices)
+        await self._complete(record)
+        return record
+
+    def _completed(self, record: Record, devices: Sequence[CdiDevice]) -> Record:
         """Return the record of a claim whose parts were all rendered, with its CDI spec."""
-        spec = spec_of(self.driver, plan.claim, plan.parts, [each for given in rendered for each in given.devices])
-        answers = tuple(answer for given in rendered for answer in given.answers)
-        saved = None if spec is None else spec.as_json()
-        return attrs.evolve(record, is_complete=True, devices=answers, spec=saved)
+        spec = spec_of(self.driver, record, devices)
+        return attrs.evolve(record, is_complete=True, spec=None if spec is None else spec.as_json())
 
     async def _undo(self, record: Record) -> None:
         await self.hooks.await_allocate(record.claim)
@@ -205,11 +198,9 @@ class ClaimLifecycle:
             if record.is_complete:
                 record = attrs.evolve(record, is_complete=False)
                 await self._save(record)
-            for position, saved in enumerate(record.parts):
-                if not saved.is_released:
-                    released = record.with_part(position, attrs.evolve(saved, is_released=True))
-                    await self._release(saved, released)
-                    record = released
+            for position, part in enumerate(record.parts):
+                if not part.is_released:
+                    record = await self._released(record, position)
         await self._forget(record.claim)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -247,7 +238,7 @@ class ClaimLifecycle:
             await offload(lambda: self.files.write_spec(record, known or {}))
         check_current(record, known or {})
 
-    async def _start(self, plan: ClaimPlan, record: Record) -> Mapping[ClaimPart, Mount]:
+    async def _start(self, record: Record) -> Mapping[int, Mount]:
         """Save that a claim is started, unless another has one of its devices; return its metadata files' mounts."""
 
         def begin() -> None:
@@ -256,19 +247,19 @@ class ClaimLifecycle:
 
         async with self.locks.whole():
             await offload(begin)
-        return await self._described(plan, record)
+        return await self._described(record)
 
     async def _save(self, record: Record) -> None:
         await offload(lambda: self.files.store.write(record))
 
-    async def _complete(self, plan: ClaimPlan, record: Record) -> None:
+    async def _complete(self, record: Record) -> None:
         """Write a claim's CDI spec, and then its record, which says that it is complete."""
-        if any(answer.network for answer in record.devices):
-            await self._described(plan, record)
+        if any(use.network for use in record.uses):
+            await self._described(record)
         known = self.hooks.latest or {}
         await offload(lambda: self.files.write(record, known))
 
-    async def _commit(self, plan: ClaimPlan, record: Record) -> Record:
+    async def _commit(self, record: Record) -> Record:
         """Check, render, and complete at once a claim that no hook has a part in; return the complete record.
 
         Nothing can be left but a spec, which says whose it is (`ClaimFiles.read`).
@@ -277,8 +268,7 @@ class ClaimLifecycle:
 
         def commit() -> Record:
             self.files.check_free(record)
-            rendered = [self.hooks.rendered(record.claim, saved.part, known, None) for saved in record.parts]
-            complete = self._completed(plan, record, rendered)
+            complete = self._rendered(record, known, {})
             try:
                 # After a loss of power no container has a device: only a hook `released` must know of it then.
                 self.files.write(complete, known, must_last=self.hooks.overridden("released"))
@@ -291,25 +281,37 @@ class ClaimLifecycle:
         async with self.locks.whole():
             return await offload(commit)
 
-    async def _release(self, saved: SavedPart, released: Record) -> None:
-        """Call ``released`` for a part, and have the claim's record say so as soon as it has returned.
+    def _rendered(self, record: Record, known: Mapping[str, Device], mounts: Mapping[int, Mount]) -> Record:
+        """Return the complete record of a claim whose devices say it all themselves."""
+        devices: list[CdiDevice] = []
+        for position, part in enumerate(record.parts):
+            answered, found = self.hooks.rendered(record.claim, part, known, mounts.get(position))
+            devices += found
+            record = record.with_part(position, answered)
+        return self._completed(record, devices)
+
+    async def _released(self, record: Record, position: int) -> Record:
+        """Call ``released`` for a part, and have the claim's record say so as soon as it has returned; return that.
 
         What is saved afterwards is written first: once the hook has returned, nothing may fail that repeats it.
         """
+        part = record.parts[position]
+        released = record.with_part(position, attrs.evolve(part, is_released=True))
         draft = await offload(lambda: self.files.store.draft(released))
-        state = check_state(saved.state)
+        state = check_state(part.state)
         try:
-            await self.hooks.release(released, saved.part, state)
+            await self.hooks.release(record, part, state)
         except BaseException:
             await offload(draft.discard)
-            if state != saved.state:  # what is done need not be done again
-                begun = released.with_state(saved.part, check_state(state))
+            if state != part.state:  # what is done need not be done again
+                begun = record.with_part(position, attrs.evolve(part, state=check_state(state)))
                 await offload(lambda: self.files.store.write(begun, must_last=False))
             if self.scrubs:
-                self.unscrubbed.setdefault(released.claim.uid, time.strftime("since %H:%M:%S"))
+                self.unscrubbed.setdefault(record.claim.uid, time.strftime("since %H:%M:%S"))
                 self.hooks.judge_again()
             raise
         await offload(lambda: self.files.store.commit(draft, released))
+        return released
 
     async def _forget(self, claim: Claim) -> None:
         """Remove all of a claim's files, its record last."""
@@ -329,14 +331,14 @@ class ClaimLifecycle:
                 claim.uid,
             )
 
-    async def _described(self, plan: ClaimPlan, record: Record) -> Mapping[ClaimPart, Mount]:
+    async def _described(self, record: Record) -> Mapping[int, Mount]:
         """Write a claim's metadata files, if it is to have some, and return their mounts."""
         if not self.describes:
             return {}
         known = await self.hooks.devices()
-        if any(use.device_id not in known for use in plan.uses):
+        if any(use.device_id not in known for use in record.uses):
             return {}  # what has just gone is refused in a moment
-        return await offload(lambda: self.files.metadata.write(plan, known, record.devices))
+        return await offload(lambda: self.files.metadata.write(record, known))
 
     def _tell(self, what: Literal["prepared", "unprepared"], claim: Claim, ids: tuple[str, ...] = ()) -> None:
         """Log what has become of a claim."""
@@ -357,26 +359,16 @@ class ClaimLifecycle:
         if record is None or self.state_of(record) is not ClaimState.PREPARED:
             return  # another process was quicker
         is_same = all(
-            use.device_id in known and not given.is_other_hardware(known[use.device_id]) for use, given in record.given
+            use.device_id in known and not use.given.is_other_hardware(known[use.device_id]) for use in record.uses
         )
-        if is_same and all(use.device_id in known for use in record.uses) and not self.hooks.overridden("allocate"):
-            renewed = self._rendered_anew(record, known)
+        if is_same and not self.hooks.overridden("allocate"):
+            mounts = self.files.metadata.write(record, known) if self.describes else {}
+            renewed = self._rendered(record, known, mounts)
+            before = iter(record.uses)  # what was given to the containers stays
+            for position, part in enumerate(renewed.parts):
+                uses = tuple(attrs.evolve(use, given=next(before).given) for use in part.uses)
+                renewed = renewed.with_part(position, attrs.evolve(part, uses=uses))
             if renewed != record:
                 self.files.store.write(renewed, must_last=False)
                 record = renewed
         self.files.write_spec(record, known)
-
-    def _rendered_anew(self, record: Record, known: Mapping[str, Device]) -> Record:
-        """Return a claim's record as a Prepare would make it of the devices as they are, for the same hardware."""
-        plan = ClaimPlan(
-            claim=record.claim,
-            parts=tuple(saved.part for saved in record.parts),
-            parameters=Parameters(),
-            config=record.config,
-            pod_claim=record.pod_claim,
-        )
-        mounts = self.files.metadata.write(plan, known, record.devices) if self.describes else {}
-        rendered = [self.hooks.rendered(record.claim, part, known, mounts.get(part)) for part in plan.parts]
-        renewed = self._completed(plan, record, rendered)
-        answers = zip(renewed.devices, record.devices, strict=True)
-        return attrs.evolve(renewed, devices=tuple(attrs.evolve(new, given=old.given) for new, old in answers))

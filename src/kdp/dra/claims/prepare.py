@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ...model.devices import Device
     from ...supervision.given import Given
     from ...supervision.supervisor import Supervisor
-    from .checkpoint import Record, SavedAnswer
+    from .checkpoint import Record, Use
     from .status import ClaimStatusWriter
 
 logger = logging.getLogger(__name__)
@@ -138,11 +138,11 @@ class Preparer:
         await self._jobs.close(seconds)
 
     def _joined(
-        self, claims: Iterable[Claim], live: Callable[[Claim], Awaitable[tuple[SavedAnswer, ...]]], *, undoes: bool
+        self, claims: Iterable[Claim], live: Callable[[Claim], Awaitable[tuple[Use, ...]]], *, undoes: bool
     ) -> list[Awaitable[JobOutcome]]:
         return [self._jobs.join(claim.uid, partial(self._lived, claim, live), undoes=undoes) for claim in claims]
 
-    async def _lived(self, claim: Claim, live: Callable[[Claim], Awaitable[tuple[SavedAnswer, ...]]]) -> JobOutcome:
+    async def _lived(self, claim: Claim, live: Callable[[Claim], Awaitable[tuple[Use, ...]]]) -> JobOutcome:
         """Do something for a claim, under its lock."""
         extra: dict[str, str] = {}
         try:
@@ -170,8 +170,8 @@ class Preparer:
         """Return why devices are not as claims were given them, or not scrubbed, by device id. It does not block."""
         given: dict[str, list[Given]] = {}
         for record in self._prepared():
-            for use, each in record.given:
-                given.setdefault(use.device_id, []).append(each)
+            for use in record.uses:
+                given.setdefault(use.device_id, []).append(use.given)
         found: dict[str, str] = {}
         for device in devices if given else ():
             faults = (each.fault(device) for each in given.get(device.id, ()))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ...cluster.api import ClusterApi
     from ...model.claims import Claim
-    from .checkpoint import SavedAnswer
+    from .checkpoint import Use
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _Object = dict[str, Any]
 _Key = tuple[str, str, str, str]
 
 
-def with_ready(item: Mapping[str, Any], driver: str, devices: Sequence[SavedAnswer], *, now: str) -> _Object | None:
+def with_ready(item: Mapping[str, Any], driver: str, devices: Sequence[Use], *, now: str) -> _Object | None:
     """Return a claim whose status says that these devices are ready; None: it says so, or they are not its own.
 
     Args:
@@ -111,7 +111,7 @@ class ClaimStatusWriter:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last_problem: str | None = None
 
-    def prepared(self, claim: Claim, devices: Sequence[SavedAnswer]) -> None:
+    def prepared(self, claim: Claim, devices: Sequence[Use]) -> None:
         """Have a claim say that these devices are ready; returns at once."""
         self.forget(claim.uid)
         if devices:
@@ -133,7 +133,7 @@ class ClaimStatusWriter:
         if self._tasks.get(uid) is done:
             del self._tasks[uid]
 
-    async def _write(self, claim: Claim, devices: Sequence[SavedAnswer]) -> None:
+    async def _write(self, claim: Claim, devices: Sequence[Use]) -> None:
         backoff = Backoff()
         problem = ""
         try:
@@ -161,7 +161,7 @@ class ClaimStatusWriter:
         except Exception:
             logger.exception("%s: status.devices of claim %s/%s", self._driver, claim.namespace, claim.name)
 
-    async def _once(self, claim: Claim, devices: Sequence[SavedAnswer]) -> None:
+    async def _once(self, claim: Claim, devices: Sequence[Use]) -> None:
         item = await self._api.claim(claim.namespace, claim.name)
         if item["metadata"].get("uid") != claim.uid:
             return

@@ -86,7 +86,7 @@ async def live(folder: Path, killer: Killer, kind: str, *calls: str) -> list[dic
             seen.append(
                 {
                     "error": outcome.error,
-                    "devices": [[device.request, device.name, list(device.cdi_ids)] for device in outcome.devices],
+                    "devices": [[device.base, device.name, list(device.cdi_ids)] for device in outcome.devices],
                     "names": [] if spec is None else [f"{spec.kind}={device.name}" for device in spec.devices],
                     "is_complete": record is not None and record.is_complete,
                     "files": [name for name in world.files if not name.endswith(".draft")],

@@ -18,24 +18,34 @@ import attrs
 import pytest
 
 from kdp.dra.claims import claim_locks
-from kdp.dra.claims.checkpoint import FORMAT, Record, SavedAnswer, SavedPart, Store
+from kdp.dra.claims.checkpoint import FORMAT, ClaimPart, Record, Store, Use
 from kdp.dra.claims.claim_locks import Locks
-from kdp.dra.claims.plan import ClaimPart, Use
 from kdp.errors import CheckpointError
 from kdp.storage import reading
+from kdp.supervision.given import Given
 from kdp_testkit.patience import PATIENCE
 
 from .claim_objects import claim
 
 
 def record(number: int = 0, **changes: Any) -> Record:
-    use = Use(request="a/b", pool="p", name="w0", device_id="W0", share_id="s", is_admin=True, consumed={"m": "1Gi"})
+    use = Use(
+        request="a/b",
+        pool="p",
+        name="w0",
+        device_id="W0",
+        share_id="s",
+        is_admin=True,
+        consumed={"m": "1Gi"},
+        cdi_ids=("v/c=d",),
+        network={"interfaceName": "eth0"},
+        given=Given(nodes=("/dev/w0",), identity="1"),
+    )
     whole = Record(
         claim=claim(number),
         is_complete=True,
         boot_id="boot",
-        parts=(SavedPart(part=ClaimPart(request="a/b", resource="r/x", uses=(use,)), state={"n": [1, "ü"]}),),
-        devices=(SavedAnswer(request="a", pool="p", name="w0", cdi_ids=("v/c=d",), share_id="s"),),
+        parts=(ClaimPart(request="a/b", resource="r/x", uses=(use,), state={"n": [1, "ü"]}),),
         spec={"kind": "v/c"},
         config=({"source": "FromClass"},),
     )

@@ -35,9 +35,9 @@ def use(found: Record) -> None:
     assert hash(found.keys) is not None
     with suppress(ClaimError):
         check_free(found.uses, [(found.claim, found.uses)])
-    for saved in found.parts:
+    for part in found.parts:
         with suppress(InvalidValueError):  # an amount that is none, as a claim may have it, too
-            assert saved.part.consumed is not None
+            assert part.consumed is not None
 
 
 def test_a_saved_claim_is_read_or_refused(figure: Figure) -> None:

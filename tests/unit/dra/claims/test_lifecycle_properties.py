@@ -18,10 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
 
 import kdp
-from kdp.dra.claims.cdi_specs import Rendered
-from kdp.dra.claims.checkpoint import Record, SavedAnswer, SavedPart
+from kdp.cdi import CdiDevice
+from kdp.dra.claims.checkpoint import ClaimPart, Record
 from kdp.dra.claims.lifecycle import ClaimLifecycle
-from kdp.dra.claims.plan import ClaimPart, ClaimPlan
 from kdp.model.claims import Claim
 
 from ...mutants import holds, live
@@ -76,7 +75,7 @@ class OnPaper(ClaimLifecycle):
         self.life.step("restore", self.life.write_spec)
 
     @override
-    async def _start(self, plan: ClaimPlan, record: Record) -> Mapping[ClaimPart, Any]:
+    async def _start(self, record: Record) -> Mapping[int, Any]:
         return self.life.step("start", lambda: self.life.start(record))
 
     @override
@@ -84,18 +83,16 @@ class OnPaper(ClaimLifecycle):
         self.life.step("save", lambda: self.life.write(record))
 
     @override
-    async def _complete(self, plan: ClaimPlan, record: Record) -> None:
+    async def _complete(self, record: Record) -> None:
         self.life.step("complete", lambda: self.life.complete(record))
 
     @override
-    async def _commit(self, plan: ClaimPlan, record: Record) -> Record:
-        return self.life.step(
-            "commit", lambda: self.life.commit(self._completed(plan, record, [*map(rendered, plan.parts)]))
-        )
+    async def _commit(self, record: Record) -> Record:
+        return self.life.step("commit", lambda: self.life.commit(self._completed(record, [])))
 
     @override
-    async def _release(self, saved: SavedPart, released: Record) -> None:
-        self.life.step("release", lambda: self.life.release(saved, released))
+    async def _released(self, record: Record, position: int) -> Record:
+        return self.life.step("release", lambda: self.life.release(record, position))
 
     @override
     async def _clear(self, claim: Claim) -> None:
@@ -120,8 +117,10 @@ class HooksOnPaper:
     async def devices(self) -> Mapping[str, kdp.Device]:
         return self._life.step("devices", lambda: DEVICES)
 
-    async def allocate(self, plan: ClaimPlan, saved: SavedPart, metadata: Any) -> tuple[Rendered, Mapping[str, Any]]:
-        return self._life.step("allocate", lambda: self._life.allocate(saved))
+    async def allocate(
+        self, claim: Claim, part: ClaimPart, config: object, metadata: Any
+    ) -> tuple[ClaimPart, list[CdiDevice]]:
+        return self._life.step("allocate", lambda: (self._life.allocate(part), []))
 
     async def await_allocate(self, claim: Claim) -> None:
         self._life.step("await_allocate", self._life.await_allocate)
@@ -139,12 +138,12 @@ class Life(RuleBasedStateMachine):
         self.record: Record | None = None
         self.has_spec = False
         self.allocated = ["w0", "w1"]
-        self.given: set[ClaimPart] = set()
-        self.owed: set[ClaimPart] = set()
-        self.states: dict[ClaimPart, Mapping[str, Any]] = {}
+        self.given: set[object] = set()
+        self.owed: set[object] = set()
+        self.states: dict[object, Mapping[str, Any]] = {}
         self.has_awaited = False
         self.answers_api = True
-        self.released_once: set[ClaimPart] = set()
+        self.released_once: set[object] = set()
         self.taken: list[str] = []
         self.failure: tuple[int, str] = (-1, "")
 
@@ -175,11 +174,11 @@ class Life(RuleBasedStateMachine):
         if is_prepared and (is_same or not answers_api):
             assert before is not None
             holds(2, {*self.taken} <= {"read", "fetch", "restore"}, f"a prepared claim is touched: {self.taken}")
-            holds(2, answer in (None, before.devices), f"{answer} is told, and {before.devices} was")
+            holds(2, answer in (None, before.uses), f"{answer} is told, and {before.uses} was")
             holds(2, answer is None or self.has_spec, "the spec is missing")
         if answer is not None:
             assert self.record is not None
-            parts = {saved.part for saved in self.record.parts}
+            parts = {part.key for part in self.record.parts}
             holds(4, parts <= self.given, f"answered, and allocated is {self.given}")
 
     @rule(failure=FAILURES)
@@ -240,35 +239,34 @@ class Life(RuleBasedStateMachine):
     def write_spec(self) -> None:
         self.has_spec = True
 
-    def start(self, record: Record) -> Mapping[ClaimPart, Any]:
-        parts = {saved.part for saved in record.parts}
+    def start(self, record: Record) -> Mapping[int, Any]:
+        parts = {part.key for part in record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
-        for saved in record.parts:
-            expected = self.states.get(saved.part, {})
-            holds(7, saved.state == expected, f"{saved.part.request} starts with {saved.state} and not {expected}")
+        for part in record.parts:
+            expected = self.states.get(part.key, {})
+            holds(7, part.state == expected, f"{part.request} starts with {part.state} and not {expected}")
         self.owed |= parts
         self.released_once -= parts  # they count as touched from now on
         self.write(record)
         return {}
 
-    def allocate(self, saved: SavedPart) -> tuple[Rendered, Mapping[str, Any]]:
-        part, record = saved.part, self.record
+    def allocate(self, part: ClaimPart) -> ClaimPart:
+        record = self.record
         is_started = record is not None and not record.is_complete and record.boot_id == f"boot-{self.boot}"
-        holds(1, is_started and record and part in {saved.part for saved in record.parts}, f"the disk has {record}")
+        holds(1, is_started and record and part.key in {each.key for each in record.parts}, f"the disk has {record}")
         self.has_awaited = False
-        self.released_once.discard(part)
-        self.given.add(part)
-        self.owed.add(part)
-        state = saved.state
-        left = {"times": state.get("times", 0) + 1} if part.request == "a" or len(self.allocated) == 1 else state
-        return rendered(part), left
+        self.released_once.discard(part.key)
+        self.given.add(part.key)
+        self.owed.add(part.key)
+        is_changed = part.request == "a" or len(self.allocated) == 1
+        return attrs.evolve(part, state={"times": part.state.get("times", 0) + 1}) if is_changed else part
 
     def complete(self, record: Record) -> None:
         self.has_spec = True
         self.write(record)
 
     def commit(self, record: Record) -> Record:
-        parts = {saved.part for saved in record.parts}
+        parts = {part.key for part in record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
         self.released_once -= parts
         self.given |= parts
@@ -279,18 +277,20 @@ class Life(RuleBasedStateMachine):
     def await_allocate(self) -> None:
         self.has_awaited = True
 
-    def release(self, saved: SavedPart, released: Record) -> None:
-        record, part = self.record, saved.part
-        assert record is not None
-        there = {each.part: each for each in record.parts}
-        holds(5, not record.is_complete, "the record says that the claim is complete")
-        holds(5, not there[part].is_released, f"{part.request} is released already")
+    def release(self, record: Record, position: int) -> Record:
+        part = record.parts[position]
+        assert self.record is not None
+        there = {each.key: each for each in self.record.parts}
+        holds(5, not self.record.is_complete, "the record says that the claim is complete")
+        holds(5, not there[part.key].is_released, f"{part.request} is released already")
         holds(8, self.has_awaited, "nobody has waited for threads of allocate")
-        holds(9, part not in self.released_once, f"{part.request} is released again")
-        self.released_once.add(part)
-        self.given.discard(part)
-        self.owed.discard(part)
+        holds(9, part.key not in self.released_once, f"{part.request} is released again")
+        self.released_once.add(part.key)
+        self.given.discard(part.key)
+        self.owed.discard(part.key)
+        released = record.with_part(position, attrs.evolve(part, is_released=True))
         self.write(released)
+        return released
 
     def forget(self) -> None:
         holds(6, not self.owed, f"{self.owed} was not released")
@@ -300,13 +300,13 @@ class Life(RuleBasedStateMachine):
     def write(self, record: Record) -> None:
         """Replace the record, as its file would be: only what is in the bytes counts."""
         if record.is_complete:
-            parts = {saved.part for saved in record.parts}
+            parts = {part.key for part in record.parts}
             holds(4, parts <= self.given, f"saved as complete, and allocated is {self.given}")
         self.record = Record.decode(record.encode())
         self.states = {
-            saved.part: saved.state
-            for saved in record.parts
-            if not saved.is_released and record.boot_id == f"boot-{self.boot}"
+            part.key: part.state
+            for part in record.parts
+            if not part.is_released and record.boot_id == f"boot-{self.boot}"
         }
 
 
@@ -314,11 +314,6 @@ class PlainLife(Life):
     """No hook has a part in a Prepare."""
 
     allocates = False
-
-
-def rendered(part: ClaimPart) -> Rendered:
-    answers = (SavedAnswer(request=use.base, pool=use.pool, name=use.name) for use in part.uses)
-    return Rendered(devices=(), answers=tuple(answers))
 
 
 def test_every_life_keeps_the_invariants() -> None:

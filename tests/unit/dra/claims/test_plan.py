@@ -7,7 +7,9 @@ import attrs
 import pytest
 
 import kdp
-from kdp.dra.claims.plan import ClaimPlan, Use, check_free, plan_of
+from kdp.dra.claims.checkpoint import Record, Use
+from kdp.dra.claims.parameters import Parameters
+from kdp.dra.claims.plan import check_free, plan_of
 from kdp.dra.taints import health_key
 from kdp.errors import ClaimError
 
@@ -32,7 +34,13 @@ DEVICES = {
 }
 
 
-def plan(results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid: str | None = None) -> ClaimPlan:
+def plan(results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid: str | None = None) -> Record:
+    return planned(results, *config, uid=uid)[0]
+
+
+def planned(
+    results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid: str | None = None
+) -> tuple[Record, Parameters]:
     item = claim_object(claim(), results, *config)
     item["metadata"]["uid"] = uid or claim().uid
     return plan_of(
@@ -68,9 +76,9 @@ def test_each_request_is_one_call() -> None:
 
 def test_a_prioritised_list_has_parameters_by_both_names_and_is_told_by_its_base() -> None:
     entries = [entry(mode(2), "gpu", source="FromClass"), entry(mode(3), "gpu/small"), entry(mode(4), "gpu/large")]
-    found = plan([result("w0", "gpu/large"), result("w1", "net")], *entries)
+    found, parameters = planned([result("w0", "gpu/large"), result("w1", "net")], *entries)
     assert [use.base for use in found.uses] == ["gpu", "net"]
-    assert [found.parameters.of_request(part.request) for part in found.parts] == [Mode(speed=4), None]
+    assert [parameters.of_request(part.request) for part in found.parts] == [Mode(speed=4), None]
     assert found.config == tuple(entries)
 
 

@@ -51,7 +51,7 @@ async def test_a_claim_is_prepared(world: World, backend: Widgets) -> None:
     names = world.api.put(claim(), [result("w1", "gpu/large"), result("w0", "gpu/large")], entry(MODE, "gpu"))
     outcome = await prepared(world)
     assert outcome.error == ""
-    assert [(d.request, d.pool, d.name, d.share_id) for d in outcome.devices] == [
+    assert [(d.base, d.pool, d.name, d.share_id) for d in outcome.devices] == [
         ("gpu", POOL, "w1", ""),
         ("gpu", POOL, "w0", ""),
     ]
