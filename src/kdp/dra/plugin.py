@@ -23,23 +23,19 @@ from typing import TYPE_CHECKING, final
 import anyio
 import attrs
 
-from ..cdi import CdiDirectory
 from ..cluster.events import EventRecorder
 from ..concurrency import threads
 from ..concurrency.backoff import Backoff
 from ..errors import CheckpointError, sentence
-from ..hardware.boot_id import boot_id_of
 from ..kubelet.plugin_watcher import Registration
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..model.devices import Device
-from ..supervision.backend_validation import scrubs
 from ..supervision.health import DeviceHealth
 from ..supervision.held_claim import HeldClaim
 from ..supervision.obstacles import Offer
 from ..supervision.service import DRAIN_SECONDS, MAX_LISTED
 from .claims.prepare import Preparer
-from .claims.status import ClaimStatusWriter
 from .health import HealthStreams
 from .publishing.actions import PublisherStatus
 from .publishing.exclusivity import Exclusivity
@@ -242,22 +238,7 @@ class DraPlugin:
         )
         self._sockets_named()  # directories whose paths leave no room for a name are refused now
         self._was_called_in_vain = False
-        self.preparer = Preparer(
-            driver,
-            pool=pool.name,
-            supervisor=supervisor,
-            api=options.api,
-            host=host,
-            directory=self._data,
-            cdi=CdiDirectory(options.cdi),
-            boot_id=boot_id_of(host) if options.boot_id is None else options.boot_id,
-            statuses=ClaimStatusWriter(options.api, driver, of_node=publisher is not None)
-            if options.device_status
-            else None,
-            metadata=options.device_metadata,
-            scrubs=scrubs(supervisor.backend, options.release_policy),
-            history=options.history,
-        )
+        self.preparer = Preparer(driver, supervisor=supervisor, host=host, options=options)
         supervisor.outdated = self.preparer.outdated
         self._streams = HealthStreams(pool.name, self._offer.discovery, is_on=options.health)
         self._servers: list[SocketServer] = []

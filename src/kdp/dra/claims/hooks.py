@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -25,11 +26,11 @@ from .cdi_specs import render_part
 from .parameters import Parameters, read_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ...cdi import CdiDevice
     from ...hardware import Host
-    from ...model.claims import Claim, NetworkData
+    from ...model.claims import Claim
     from ...model.edits import Mount
     from ...supervision.supervisor import Supervisor
     from .checkpoint import ClaimPart, Record
@@ -60,14 +61,18 @@ class ClaimHooks:
         self._records = records
         self._supervisor = supervisor
         self.backend = supervisor.backend
-        self._host = host
+        self._render = partial(render_part, driver=driver, host=host, joined_env=supervisor.backend.joined_env)
         self._by_id: tuple[tuple[Device, ...], Mapping[str, Device]] = ((), {})
 
     @property
     def latest(self) -> Mapping[str, Device] | None:
         """The devices of the last discovery, by id; None: there was none."""
         found = self._supervisor.discovery.value.devices
-        return None if found is None else {device.id: device for device in found}
+        if found is None:
+            return None
+        if found is not self._by_id[0]:  # a Prepare asks for them several times, and there may be thousands
+            self._by_id = found, {device.id: device for device in found}
+        return self._by_id[1]
 
     def judge_again(self) -> None:
         """Have the devices judged anew: a claim has given some back."""
@@ -87,12 +92,10 @@ class ClaimHooks:
         with anyio.move_on_after(DISCOVERY_SECONDS):
             while latest.value.devices is None:
                 await latest.after(latest.version)
-        found = latest.value
-        if found.devices is None or found.problem is not None:
-            raise NotReady(f"{self._supervisor.label} is not ready: {found.problem}")
-        if found.devices is not self._by_id[0]:  # a Prepare asks for them several times, and there may be thousands
-            self._by_id = found.devices, {device.id: device for device in found.devices}
-        return self._by_id[1]
+        known = self.latest
+        if known is None or latest.value.problem is not None:
+            raise NotReady(f"{self._supervisor.label} is not ready: {latest.value.problem}")
+        return known
 
     async def allocate(
         self, claim: Claim, part: ClaimPart, config: object | None, metadata: Mount | None
@@ -121,7 +124,16 @@ class ClaimHooks:
         def finish(edits: Any) -> tuple[ClaimPart, list[CdiDevice]]:
             if not isinstance(edits, ContainerEdits):
                 raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
-            answered, found = self._render(claim, part, devices, edits, metadata, allocation.network, keeps_nodes=True)
+            answered, found = self._render(
+                claim,
+                part,
+                devices,
+                edits,
+                metadata=metadata,
+                network=allocation.network,
+                keeps_nodes=True,
+                shared=self._supervisor.shared_nodes,
+            )
             return attrs.evolve(answered, state=check_state(allocation.state)), found
 
         result: tuple[ClaimPart, list[CdiDevice]] = await self._supervisor.call(
@@ -162,34 +174,9 @@ class ClaimHooks:
             edits = ContainerEdits.merge(
                 ((device.id, device.edits) for device in devices), joined_env=self.backend.joined_env
             )
-            return self._render(claim, part, devices, edits, metadata)
+            return self._render(claim, part, devices, edits, metadata=metadata, shared=self._supervisor.shared_nodes)
         except (EditConflictError, InvalidValueError) as error:
             raise AllocationError(f"request {part.request}: {error}") from error
-
-    def _render(
-        self,
-        claim: Claim,
-        part: ClaimPart,
-        devices: Sequence[Device],
-        edits: ContainerEdits,
-        metadata: Mount | None,
-        network: Mapping[str, NetworkData] | None = None,
-        *,
-        keeps_nodes: bool = False,
-    ) -> tuple[ClaimPart, list[CdiDevice]]:
-        return render_part(
-            claim,
-            part,
-            devices,
-            edits,
-            driver=self._driver,
-            host=self._host,
-            joined_env=self.backend.joined_env,
-            metadata=metadata,
-            network=network,
-            keeps_nodes=keeps_nodes,
-            shared=self._supervisor.shared_nodes,
-        )
 
     async def _allocation(
         self,

@@ -47,7 +47,6 @@ from ...errors import CdiWriteError, CheckpointError
 from ...supervision.findings import resource_of
 from ...supervision.hooks import check_state
 from .cdi_specs import check_current, spec_of
-from .claim_locks import Locks
 from .disk import ClaimFiles
 from .hooks import ClaimHooks
 from .plan import plan_of, result_keys
@@ -87,7 +86,6 @@ class ClaimLifecycle:
         boot_id: Which boot of the node this is; "": unknown, so that none is told from another.
         api: The API server.
         files: The disk.
-        locks: That of all claims is taken here.
         hooks: The backend.
         describes: Whether containers get a file that describes their devices.
         scrubs: Whether a device is unhealthy while ``released`` fails for the claim that had it.
@@ -100,7 +98,6 @@ class ClaimLifecycle:
     boot_id: str
     api: ClusterApi
     files: ClaimFiles
-    locks: Locks
     hooks: ClaimHooks
     describes: bool = False
     scrubs: bool = False
@@ -245,7 +242,7 @@ class ClaimLifecycle:
             self.files.check_free(record)
             self.files.store.write(record)
 
-        async with self.locks.whole():
+        async with self.files.locks.whole():
             await offload(begin)
         return await self._described(record)
 
@@ -278,7 +275,7 @@ class ClaimLifecycle:
                 raise
             return complete
 
-        async with self.locks.whole():
+        async with self.files.locks.whole():
             return await offload(commit)
 
     def _rendered(self, record: Record, known: Mapping[str, Device], mounts: Mapping[int, Mount]) -> Record:

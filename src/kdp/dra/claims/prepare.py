@@ -13,33 +13,32 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...cdi import CdiDirectory
 from ...cluster.api import ApiError
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
 from ...errors import AllocationError, CdiWriteError, CheckpointError, KdpError, sentence
+from ...hardware.boot_id import boot_id_of
 from ...model.names import check_claim_uid
+from ...supervision.backend_validation import scrubs
 from ...supervision.health import SCRUBBED
 from .cdi_specs import current
-from .claim_locks import Locks
 from .disk import ClaimFiles
 from .hooks import ClaimHooks
 from .jobs import JobOutcome, Jobs
 from .lifecycle import ClaimLifecycle, ClaimState
+from .status import ClaimStatusWriter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from pathlib import Path
 
-    from ...cdi import CdiDirectory
-    from ...cluster.api import ClusterApi
-    from ...concurrency.history import History
     from ...hardware import Host
     from ...model.claims import Claim
     from ...model.devices import Device
     from ...supervision.given import Given
     from ...supervision.supervisor import Supervisor
+    from ..options import DriverOptions
     from .checkpoint import Record, Use
-    from .status import ClaimStatusWriter
 
 logger = logging.getLogger(__name__)
 
@@ -49,17 +48,9 @@ class Preparer:
 
     Args:
         driver: The driver's name.
-        pool: The pool's name.
         supervisor: The backend.
-        api: The API server.
         host: The node's files.
-        directory: The driver's data directory; several processes may share it.
-        cdi: Where container runtimes find specs.
-        boot_id: Which boot of the node this is; "": unknown, so that none is told from another.
-        statuses: Writes into claims what is ready; None: nobody does.
-        metadata: Whether containers get a file that describes their devices.
-        scrubs: Whether a device is unhealthy while ``released`` fails for the claim that had it.
-        history: Takes what becomes of claims; None: nobody reads it.
+        options: See `DriverOptions`.
 
     Attributes:
         store: The records.
@@ -67,42 +58,29 @@ class Preparer:
         doubts: Its version grows when the disk did not take what a claim needs.
     """
 
-    def __init__(
-        self,
-        driver: str,
-        *,
-        pool: str,
-        supervisor: Supervisor,
-        api: ClusterApi,
-        host: Host,
-        directory: Path,
-        cdi: CdiDirectory,
-        boot_id: str,
-        statuses: ClaimStatusWriter | None = None,
-        metadata: bool = False,
-        scrubs: bool = False,
-        history: History | None = None,
-    ) -> None:
+    def __init__(self, driver: str, *, supervisor: Supervisor, host: Host, options: DriverOptions) -> None:
         self._driver = driver
-        self._history = history
-        self._statuses = statuses
+        self._history = options.history
         self._host = host
-        self._files = ClaimFiles(driver, directory=directory, cdi=cdi, host=host)
+        self._statuses: ClaimStatusWriter | None = None
+        if options.device_status:
+            self._statuses = ClaimStatusWriter(options.api, driver, of_node=options.pool is None)
+        directory = options.paths.plugins_dir / driver
+        self._files = ClaimFiles(driver, directory=directory, cdi=CdiDirectory(options.cdi), host=host)
         self.store = self._files.store
         self.obstacles = self._files.obstacles
-        self._locks = Locks(directory / "serialize.lock")
+        self._locks = self._files.locks
         self._hooks = ClaimHooks(driver, supervisor, host, records=self._files.known)
         self._life = ClaimLifecycle(
             driver=driver,
-            pool=pool,
-            boot_id=boot_id,
-            api=api,
+            pool=options.pool or options.node,
+            boot_id=boot_id_of(host) if options.boot_id is None else options.boot_id,
+            api=options.api,
             files=self._files,
-            locks=self._locks,
             hooks=self._hooks,
-            describes=metadata,
-            scrubs=scrubs,
-            history=history,
+            describes=options.device_metadata,
+            scrubs=scrubs(supervisor.backend, options.release_policy),
+            history=options.history,
         )
         self.doubts: Observable[None] = Observable(None)
         self._jobs = Jobs()

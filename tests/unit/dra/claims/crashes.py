@@ -91,7 +91,7 @@ async def live(folder: Path, killer: Killer, kind: str, *calls: str) -> list[dic
                     "is_complete": record is not None and record.is_complete,
                     "files": [name for name in world.files if not name.endswith(".draft")],
                     "hardware": sorted(os.listdir(folder / "hardware")),
-                    "metadata": sorted(described(folder / "data/metadata" / claim().uid)),
+                    "metadata": sorted(described(world.data / "metadata" / claim().uid)),
                 }
             )
     return seen

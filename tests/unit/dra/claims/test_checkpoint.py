@@ -17,9 +17,9 @@ import anyio.lowlevel
 import attrs
 import pytest
 
-from kdp.dra.claims import claim_locks
+from kdp.dra.claims import disk
 from kdp.dra.claims.checkpoint import FORMAT, ClaimPart, Record, Store, Use
-from kdp.dra.claims.claim_locks import Locks
+from kdp.dra.claims.disk import Locks
 from kdp.errors import CheckpointError
 from kdp.storage import reading
 from kdp.supervision.given import Given
@@ -207,7 +207,7 @@ def test_a_disk_that_is_full_leaves_the_old_record(tmp_path: Path, monkeypatch: 
 
 HOLDER = """
 import sys, pathlib, anyio
-from kdp.dra.claims.claim_locks import Locks
+from kdp.dra.claims.disk import Locks
 async def main():
     async with Locks(pathlib.Path(sys.argv[1])).claim("a"):
         print("held", flush=True)
@@ -241,7 +241,7 @@ async def test_a_claim_is_locked_against_other_processes_until_they_die(tmp_path
 
 
 async def test_a_lock_that_another_process_keeps_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim_locks, "LOCK_PATIENCE", 0.1)
+    monkeypatch.setattr(disk, "LOCK_PATIENCE", 0.1)
     one, other = Locks(tmp_path / "lock"), Locks(tmp_path / "lock")  # as two processes: two open files
     async with one.claim("a"):
         with pytest.raises(CheckpointError, match=r"another process of this driver has worked on claim a for 0\.1 s"):

@@ -197,9 +197,7 @@ class Life(RuleBasedStateMachine):
         unused: Any = None
         hooks: Any = HooksOnPaper(self)
         boot = f"boot-{self.boot}"
-        return OnPaper(
-            driver=DRIVER, pool=POOL, boot_id=boot, api=unused, files=unused, locks=unused, hooks=hooks, life=self
-        )
+        return OnPaper(driver=DRIVER, pool=POOL, boot_id=boot, api=unused, files=unused, hooks=hooks, life=self)
 
     def lived(self, life: Coroutine[None, None, _T], failure: tuple[int, str] | None) -> _T | None:
         """Live, and return the answer; None: a step failed."""

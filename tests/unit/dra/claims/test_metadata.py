@@ -134,7 +134,7 @@ async def test_a_claim_uid_that_is_a_path_removes_nothing(world: World, uid: str
         assert outcomes[uid].error.startswith("claim UID ")
         assert outcomes[claim().uid].error == "", "each claim is one of its own"
     assert world.files == before
-    assert (world.folder / "data/claims").is_dir()
+    assert (world.data / "claims").is_dir()
 
 
 async def test_a_spec_that_is_named_after_no_uid_is_nobodys(world: World) -> None:

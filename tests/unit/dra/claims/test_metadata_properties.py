@@ -58,7 +58,7 @@ def interface_of(names: kdp.Claim, device: str) -> str:
 
 
 class Described(Node):
-    more: ClassVar[dict[str, Any]] = {"metadata": True}
+    describes: ClassVar[bool] = True
     backend: ClassVar[type[Hardware]] = Linked
 
     def __init__(self) -> None:

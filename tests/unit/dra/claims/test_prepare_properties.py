@@ -15,7 +15,7 @@ import asyncio
 import shutil
 import tempfile
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
@@ -25,8 +25,10 @@ from typing_extensions import override
 import kdp
 from kdp.cdi import CdiDirectory, parse_spec
 from kdp.concurrency.observable import Observable
-from kdp.dra.claims import prepare as real
+from kdp.dra.claims.prepare import Preparer
+from kdp.dra.options import DriverOptions
 from kdp.hardware import Host
+from kdp.kubelet import KubeletPaths
 from kdp.supervision.publisher import Discovery
 from kdp.supervision.supervisor import Deadlines
 
@@ -94,9 +96,7 @@ class Supervisor:
 
 
 class Node(RuleBasedStateMachine):
-    module: ClassVar[ModuleType] = real
-    more: ClassVar[dict[str, Any]] = {}
-    """More arguments of `Preparer`."""
+    describes: ClassVar[bool] = False
     backend: ClassVar[type[Hardware]] = Hardware
 
     def __init__(self) -> None:
@@ -120,17 +120,17 @@ class Node(RuleBasedStateMachine):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        self.preparer = self.module.Preparer(
-            DRIVER,
-            pool=POOL,
-            supervisor=Supervisor(self.hardware),
-            api=self.api,
-            host=Host(),
-            directory=self.folder / "data",
-            cdi=self.cdi,
+        api: Any = self.api
+        supervisor: Any = Supervisor(self.hardware)
+        options = DriverOptions(
+            api=api,
+            node=POOL,
+            paths=KubeletPaths.under(plugins_dir=self.folder),
+            cdi=self.cdi.path,
             boot_id=f"boot-{self.boots}",
-            **self.more,
+            device_metadata=self.describes,
         )
+        self.preparer = Preparer(DRIVER, supervisor=supervisor, host=Host(), options=options)
         self.runner.run(self.preparer.recover())
 
     def allocated(self, number: int) -> list[str] | None:
