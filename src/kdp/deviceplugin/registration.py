@@ -8,7 +8,7 @@ import grpc
 
 from ..errors import AlreadyConnectedError, RegistrationError, RegistrationRefusedError
 from ..kubelet import KubeletState, look
-from ..kubelet.channel import unix_target
+from ..kubelet.server import unix_target
 from . import wire
 
 if TYPE_CHECKING:

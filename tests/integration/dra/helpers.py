@@ -20,7 +20,7 @@ from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.kubelet import KubeletPaths
-from kdp.kubelet.channel import open_channel
+from kdp.kubelet.server import open_channel
 from kdp.model.claims import Claim
 from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
