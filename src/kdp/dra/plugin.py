@@ -6,7 +6,7 @@ has called, if the kubelet has not registered the driver for a minute.
 
 The devices are published when the kubelet has registered the driver, not before: a pod that comes sooner is refused by
 the kubelet, and not tried again for a minute. Nor are they while the node still offers them by a device plugin
-(`kdp.dra.publishing.exclusivity`).
+(`kdp.dra.publishing.feed`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ from ..supervision.service import DRAIN_SECONDS, MAX_LISTED
 from .claims.prepare import Preparer
 from .health import HealthStreams
 from .publishing.actions import PublisherStatus
-from .publishing.exclusivity import Exclusivity
-from .publishing.feed import Feed
+from .publishing.feed import Exclusivity, Feed
 from .publishing.publisher import Publisher
 from .publishing.slices import Pool
 from .servicer import DraServicer, versions

@@ -1,25 +1,27 @@
 """The RPCs that the kubelet calls on a DRA driver: gRPC on one side, `Preparer` and `HealthStreams` on the other.
 
-Both versions of DRAPlugin are one implementation. What goes wrong with a claim is in the answer; a status of gRPC would
-be "unrelated to any claim", and all of them would be asked for again.
+Both versions of DRAPlugin are one implementation: they are the same bytes, but for the shares that only v1 has. What
+goes wrong with a claim is in the answer; a status of gRPC would be "unrelated to any claim", and all of them would be
+asked for again. Answers are made in one order, so that equal answers are equal bytes.
 """
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from . import wire
+from ..errors import MAX_SENTENCE_BYTES, within_bytes
+from ..model.claims import Claim
+from ..proto.dra.v1 import api_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from ..kubelet.calls import CallCounts
-    from ..model.claims import Claim
-    from .claims.jobs import JobOutcome
-    from .claims.prepare import Preparer
+    from .claims.prepare import JobOutcome, Preparer
     from .health import HealthStreams
 
     _Context = grpc.aio.ServicerContext[Any, Any]
@@ -49,25 +51,26 @@ class DraServicer:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Return the services for a gRPC server."""
-        encoders = {"v1": wire.encode_prepared, "v1beta1": wire.encode_prepared_without_shares}
         plugins = [
             grpc.method_handlers_generic_handler(
                 f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin",
                 {
                     "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
-                        self._prepare, wire.decode_prepare, encode
+                        self._prepare,
+                        decode_prepare,
+                        partial(encode_prepared, with_shares=version == "v1"),
                     ),
                     "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
-                        self._unprepare, wire.decode_unprepare, wire.encode_unprepared
+                        self._unprepare, decode_unprepare, encode_unprepared
                     ),
                 },
             )
-            for version, encode in encoders.items()
+            for version in ("v1", "v1beta1")
         ]
         health = [
             grpc.method_handlers_generic_handler(
                 f"{version}.DRAResourceHealth",
-                {"NodeWatchResources": grpc.unary_stream_rpc_method_handler(self._streams.stream, wire.decode_nothing)},
+                {"NodeWatchResources": grpc.unary_stream_rpc_method_handler(self._streams.stream, lambda _: None)},
             )
             for version in ("v1", "v1alpha1")
         ]
@@ -87,3 +90,45 @@ class DraServicer:
             return outcomes
         finally:
             self._calls.called(method, self._driver, result, time.monotonic() - began)
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def decode_prepare(data: bytes) -> list[Claim]:
+    """Return the claims of a NodePrepareResourcesRequest."""
+    return [_claim(each) for each in pb.NodePrepareResourcesRequest.FromString(data).claims]
+
+
+def decode_unprepare(data: bytes) -> list[Claim]:
+    """Return the claims of a NodeUnprepareResourcesRequest."""
+    return [_claim(each) for each in pb.NodeUnprepareResourcesRequest.FromString(data).claims]
+
+
+def _claim(claim: pb.Claim) -> Claim:
+    return Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+
+
+def encode_prepared(outcomes: Mapping[str, JobOutcome], *, with_shares: bool = True) -> bytes:
+    """Return a NodePrepareResourcesResponse, of v1 with shares, of v1beta1 without."""
+    reply = pb.NodePrepareResourcesResponse()
+    for uid, outcome in outcomes.items():
+        found = reply.claims[uid]
+        found.error = within_bytes(outcome.error, MAX_SENTENCE_BYTES)
+        for device in outcome.devices:
+            found.devices.add(
+                request_names=[device.base],
+                pool_name=device.pool,
+                device_name=device.name,
+                cdi_device_ids=device.cdi_ids,
+                share_id=device.share_id if with_shares and device.share_id else None,
+            )
+    return reply.SerializeToString(deterministic=True)
+
+
+def encode_unprepared(outcomes: Mapping[str, JobOutcome]) -> bytes:
+    """Return a NodeUnprepareResourcesResponse, of both versions."""
+    reply = pb.NodeUnprepareResourcesResponse()
+    for uid, outcome in outcomes.items():
+        reply.claims[uid].error = within_bytes(outcome.error, MAX_SENTENCE_BYTES)
+    return reply.SerializeToString(deterministic=True)

@@ -25,7 +25,7 @@ from kdp.concurrency.backoff import Backoff
 from kdp.dra import driver, plugin
 from kdp.dra.claims import lifecycle
 from kdp.dra.options import DriverOptions
-from kdp.dra.publishing import exclusivity, pacing
+from kdp.dra.publishing import feed, pacing
 from kdp.storage import files
 
 CLAIM_GRACE = 1.0
@@ -38,7 +38,7 @@ PAUSES = (
     (plugin, "UNREGISTERED_SECONDS", 1.5),
     (plugin, "EVENT_PAUSE", 0.5),
     (plugin, "PATIENCE", 1.0),
-    (exclusivity, "LOOK_PAUSE", 0.3),
+    (feed, "LOOK_PAUSE", 0.3),
     (lifecycle, "FETCH_SECONDS", 1.5),
 )
 """What a driver waits for that is longer than a peace."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ClaimError, InvalidValueError
 from ...model.quantities import Quantity
 from ..names import device_name
-from ..taints import health_key
+from ..render import health_key
 from .checkpoint import ClaimPart, Record, Use
 from .parameters import Parameters, read_parameters
 

@@ -1,8 +1,11 @@
 """`Preparer`: Prepare and Unprepare, what the kubelet asks for of claims, without gRPC.
 
-What is done for a claim, in which order and why, is said by `ClaimLifecycle`; what one another's calls mean, by `Jobs`.
-One thing at a time is done for a claim, under its lock, for all callers in all processes. An error is one claim's own:
-others go on.
+What is done for a claim, in which order and why, is said by `ClaimLifecycle`. One thing at a time is done for a claim,
+under its lock, for all callers in all processes. An error is one claim's own: others go on. What calls mean for one
+another in this process is the business of `Jobs`:
+
+* What is begun for a claim goes on when the kubelet loses interest; it joins in when it asks again.
+* An Unprepare ends a Prepare, and begins when nothing of it is left: the claim ends unprepared.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
+
+import attrs
 
 from ...cdi import CdiDirectory
 from ...cluster.api import ApiError
@@ -23,14 +28,14 @@ from ...model.names import check_claim_uid
 from ...supervision.backend_validation import scrubs
 from ...supervision.health import SCRUBBED
 from .cdi_specs import current
+from .checkpoint import Use
 from .disk import ClaimFiles
 from .hooks import ClaimHooks
-from .jobs import JobOutcome, Jobs
 from .lifecycle import ClaimLifecycle, ClaimState
 from .status import ClaimStatusWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
     from ...hardware import Host
     from ...model.claims import Claim
@@ -38,9 +43,23 @@ if TYPE_CHECKING:
     from ...supervision.given import Given
     from ...supervision.supervisor import Supervisor
     from ..options import DriverOptions
-    from .checkpoint import Record, Use
+    from .checkpoint import Record
 
 logger = logging.getLogger(__name__)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class JobOutcome:
+    """What the kubelet is told of one claim.
+
+    Attributes:
+        devices: Its devices; none: it has none of this driver, or failed.
+        error: Why it failed; "": it did not.
+    """
+
+    devices: tuple[Use, ...] = ()
+    error: str = ""
 
 
 class Preparer:
@@ -264,3 +283,62 @@ class Preparer:
         except ApiError as error:
             return True if error.status == 404 else None
         return bool(item["metadata"]["uid"] != claim.uid)
+
+
+class Jobs:
+    """The Prepares and Unprepares that run: at most one of each for a claim.
+
+    Attributes:
+        is_closed: Whether no new one begins.
+    """
+
+    def __init__(self) -> None:
+        self._preparing: dict[str, asyncio.Task[JobOutcome]] = {}
+        self._undoing: dict[str, asyncio.Task[JobOutcome]] = {}
+        self.is_closed = False
+
+    def is_preparing(self, uid: str) -> bool:
+        """Return whether a claim is being prepared."""
+        return uid in self._preparing
+
+    async def join(
+        self, uid: str, work: Callable[[], Coroutine[None, None, JobOutcome]], *, undoes: bool
+    ) -> JobOutcome:
+        """Wait for what is going on for a claim, or begin it; it goes on when the caller is cancelled.
+
+        Args:
+            uid: The claim.
+            work: The Prepare or the Unprepare.
+            undoes: Whether it is an Unprepare, which ends a Prepare first.
+        """
+        if undoes and uid in self._preparing:
+            self._preparing[uid].cancel()
+            await asyncio.wait({self._preparing[uid]})
+        jobs = self._undoing if undoes else self._preparing
+        job = jobs.get(uid)
+        if job is None:
+            if self.is_closed:
+                return JobOutcome(error="the driver is stopping; the kubelet asks again")
+            job = jobs[uid] = asyncio.create_task(work())
+            job.add_done_callback(partial(_forget, jobs, uid))
+        await asyncio.wait({job})
+        if job.cancelled():
+            why = "the driver is stopping" if self.is_closed else "the claim was unprepared meanwhile"
+            return JobOutcome(error=f"{why}; the kubelet asks again")
+        return job.result()
+
+    async def close(self, seconds: float) -> None:
+        """Let what is going on end, within so many seconds; then give it up. What was only started says so on disk."""
+        self.is_closed = True
+        jobs = {*self._preparing.values(), *self._undoing.values()}
+        if jobs:
+            _, left = await asyncio.wait(jobs, timeout=seconds)
+            for job in left:
+                job.cancel()
+            if left:
+                await asyncio.wait(left, timeout=1.0)
+
+
+def _forget(jobs: dict[str, asyncio.Task[JobOutcome]], uid: str, job: asyncio.Task[JobOutcome]) -> None:
+    if jobs.get(uid) is job:
+        del jobs[uid]

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiMount
-from kdp.dra.claims.jobs import JobOutcome
+from kdp.dra.claims.prepare import JobOutcome
 
 from .claim_objects import DRIVER, POOL, claim, result
 from .claims_world import Widgets, World, running

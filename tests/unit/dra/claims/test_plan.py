@@ -10,7 +10,7 @@ import kdp
 from kdp.dra.claims.checkpoint import Record, Use
 from kdp.dra.claims.parameters import Parameters
 from kdp.dra.claims.plan import check_free, plan_of
-from kdp.dra.taints import health_key
+from kdp.dra.render import health_key
 from kdp.errors import ClaimError
 
 from .claim_objects import DRIVER, POOL, claim, claim_object, entry, result

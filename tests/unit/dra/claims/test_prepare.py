@@ -13,7 +13,7 @@ import pytest
 import kdp
 from kdp.cluster.api import ApiError
 from kdp.dra.claims import lifecycle
-from kdp.dra.claims.jobs import JobOutcome
+from kdp.dra.claims.prepare import JobOutcome
 from kdp.errors import CheckpointError
 from kdp.supervision.supervisor import Deadlines
 

@@ -5,8 +5,8 @@ import pytest
 
 import kdp
 from kdp.cluster.api import ApiError
-from kdp.dra.publishing import exclusivity
-from kdp.dra.publishing.exclusivity import Exclusivity, offered
+from kdp.dra.publishing import feed
+from kdp.dra.publishing.feed import Exclusivity, offered
 
 from ..claims.claims_world import Claims, Widgets, until
 
@@ -27,7 +27,7 @@ def test_what_a_node_offers(node: dict[str, object], amount: str | None) -> None
 
 
 async def test_a_node_that_offers_is_looked_at_until_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.01)
+    monkeypatch.setattr(feed, "LOOK_PAUSE", 0.01)
     api, told = Claims(), list[str]()
     exclusive = Exclusivity(api, "node0", Widgets())  # type: ignore[arg-type]
     api.failure = ApiError("get nodes: 403 Forbidden", status=403)
