@@ -47,6 +47,7 @@ from .standard_attributes import StandardAttributes
 
 if TYPE_CHECKING:
     from ..hardware import Host
+    from ..supervision.publisher import Discovery
     from ..supervision.supervisor import Supervisor
     from .options import DriverOptions
 
@@ -121,6 +122,33 @@ class DriverStatus:
     claims: tuple[HeldClaim, ...] | None = ()
     since: float | None = None
 
+    @classmethod
+    def of(cls, driver: str, found: Discovery, feed: Feed | None) -> DriverStatus:
+        """Return what is known of the devices, and of their slices; without a feed nothing is published here."""
+        devices = found.devices or ()
+        publication = PublisherStatus() if feed is None else feed.publisher.status.value
+        trouble = None if feed is None else feed.trouble
+        is_behind = publication.generation > 0 and publication.is_behind(time.monotonic())
+        is_missing = is_behind and publication.is_missing and bool(devices)
+        if is_missing:
+            trouble = MISSING if trouble is None else f"{MISSING}: {trouble}"
+        elif is_behind:
+            trouble = trouble or BEHIND
+        is_published = feed is None or (publication.generation > 0 and not is_missing)
+        return cls(
+            driver=driver,
+            is_registered=False,
+            reason=None if is_published else trouble or NOT_PUBLISHED,
+            devices=len(devices),
+            healthy=sum(device.health.is_healthy for device in devices),
+            faults=found.health,
+            found=devices,
+            publication=publication,
+            problem=trouble if is_published else None,
+            is_missing=is_missing,
+            publishes=feed is not None,
+        )
+
     @property
     def state(self) -> str:
         """``waiting`` for the kubelet, ``registered`` with it but nothing is published yet, or ``published``."""
@@ -170,14 +198,6 @@ class DriverStatus:
         return is_served or self.is_absent
 
 
-def judged(publication: PublisherStatus, trouble: str | None, *, has_devices: bool) -> tuple[bool, str | None]:
-    """Return whether all slices that were published are gone, and what is said of slices that are not as wanted."""
-    is_behind = publication.generation > 0 and publication.is_behind(time.monotonic())
-    if is_behind and publication.is_missing and has_devices:
-        return True, MISSING if trouble is None else f"{MISSING}: {trouble}"
-    return False, trouble or (BEHIND if is_behind else None)
-
-
 class DraPlugin:
     """Serves one driver to the kubelet and its devices to the scheduler.
 
@@ -207,28 +227,21 @@ class DraPlugin:
         self._supervisor = supervisor
         self._registry = options.paths.plugins_registry_dir
         self._data = options.paths.plugins_dir / driver
-        pool = Pool.of_node(driver, options.node)
         self._offer = Offer(supervisor.discovery)
         self._unwritable: tuple[str, ...] = ()
-        publisher: Publisher | None = None
-        if options.pool is None:
-            publisher = Publisher(options.api, pool, owner=options.node)
-        else:
-            pool = attrs.evolve(pool, name=options.pool)  # another process publishes it
-        self._publisher = publisher
-        self._events = EventRecorder(options.api, driver, options.node)
         self._feed: Feed | None = None
-        if publisher is not None:
+        if options.pool is None:
             self._feed = Feed(
                 driver,
                 supervisor,
-                publisher,
+                Publisher(options.api, Pool.of_node(driver, options.node), owner=options.node),
                 health_taint=options.health_taint,
                 standard=StandardAttributes(host),
                 exclusivity=Exclusivity(options.api, options.node, supervisor.backend),
                 discovery=self._offer.discovery,
                 history=options.history,
             )
+        self._events = EventRecorder(options.api, driver, options.node)
         self._claim_grace = options.claim_grace
         self._health = options.health
         self._calls = options.calls
@@ -239,7 +252,7 @@ class DraPlugin:
         self._was_called_in_vain = False
         self.preparer = Preparer(driver, supervisor=supervisor, host=host, options=options)
         supervisor.outdated = self.preparer.outdated
-        self._streams = HealthStreams(pool.name, self._offer.discovery, is_on=options.health)
+        self._streams = HealthStreams(options.pool or options.node, self._offer.discovery, is_on=options.health)
         self._servers: list[SocketServer] = []
         self._history = options.history
         self._since = time.monotonic()
@@ -254,36 +267,18 @@ class DraPlugin:
     def status(self) -> DriverStatus:
         """Where the driver stands now."""
         found = self._offer.discovery.value
-        devices = found.devices or ()
-        publication = PublisherStatus() if self._publisher is None else self._publisher.status.value
-        is_missing, trouble = judged(publication, self._trouble, has_devices=bool(devices))
-        is_published = self._publisher is None or (publication.generation > 0 and not is_missing)
-        return DriverStatus(
-            driver=self.driver,
+        known = DriverStatus.of(self.driver, found, self._feed)
+        return attrs.evolve(
+            known,
             is_registered=self._is_registered,
-            reason=self._problem or self._offer.obstacle or (None if is_published else trouble or NOT_PUBLISHED),
+            reason=self._problem or self._offer.obstacle or known.reason,
             obstacle=self._offer.obstacle,
             unwritable=self._unwritable,
-            is_missing=is_missing,
             is_absent=found.devices is None and found.is_absent,
-            devices=len(devices),
-            healthy=sum(device.health.is_healthy for device in devices),
-            faults=found.health,
-            found=devices,
             set_aside=tuple(self.preparer.store.set_aside),
-            publication=publication,
-            problem=trouble if is_published else None,
-            publishes=self._publisher is not None,
             claims=self.preparer.store.held,
             since=self._since,
         )
-
-    @property
-    def _trouble(self) -> str | None:
-        """Why the slices are not as they should be."""
-        if self._feed is None or self._publisher is None:
-            return None
-        return self._feed.problem or self._publisher.status.value.problem
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -294,9 +289,8 @@ class DraPlugin:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._offer.run)
                     tasks.start_soon(self._look_for_obstacles)
-                    if self._publisher is not None and self._feed is not None:
-                        tasks.start_soon(self._publisher.run)
-                        tasks.start_soon(self._publish_forever, self._feed)
+                    if self._feed is not None:  # a pod that comes before the kubelet knows the driver is refused by it
+                        tasks.start_soon(self._feed.run, self._was_registered)
                     tasks.start_soon(self._serve_forever)
                     tasks.start_soon(self._record_events)
         finally:
@@ -394,8 +388,8 @@ class DraPlugin:
                     f"{self.driver}: the saved state of claim {uid} cannot be read, and is set aside in "
                     f"{self.preparer.store.directory}; its devices may still be in use",
                 )
-            if self._trouble != trouble:
-                trouble, since = self._trouble, time.monotonic()
+            if self._feed is not None and self._feed.trouble != trouble:
+                trouble, since = self._feed.trouble, time.monotonic()
             if trouble is not None and time.monotonic() - since >= PATIENCE:
                 await self._events.warn("DevicesNotPublished", f"{self.driver}: {trouble}")
             await anyio.sleep(EVENT_PAUSE)
@@ -466,10 +460,3 @@ class DraPlugin:
                 self._history.add("registered", self.driver)
             self._is_registered, self._since = True, time.monotonic()
         self._was_registered.set()
-
-    # -- devices -------------------------------------------------------------------------------------------------------
-
-    async def _publish_forever(self, feed: Feed) -> None:
-        """Hand what is known of the devices to the publisher, as soon as the kubelet has registered the driver."""
-        await self._was_registered.wait()
-        await feed.run()

@@ -11,7 +11,6 @@ bits it would change silently; we refuse that.
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -173,16 +172,6 @@ def canonical(amount: Amount) -> str:
     Raises:
         InvalidValueError: The server would round it or cut it off.
     """
-    # A node's devices have the same few amounts, again and again.
-    return _of_text(amount.text) if isinstance(amount, Quantity) else _canonical(amount)
-
-
-@functools.lru_cache(maxsize=1024)
-def _of_text(text: str) -> str:
-    return _canonical(Quantity(text))
-
-
-def _canonical(amount: Amount) -> str:
     value = exact(amount)
     nano = value * 10**9
     if abs(value) > _LARGEST or nano != int(nano):

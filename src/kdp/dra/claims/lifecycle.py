@@ -32,7 +32,6 @@ Source: DRA contract sections 2.3, 2.4, 3.4.
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import time
 from contextlib import suppress
@@ -68,14 +67,6 @@ FETCH_SECONDS = 8.0
 """For the claim from the API; the kubelet gives up after 45 s, and a pod's author should know sooner."""
 
 
-class ClaimState(enum.Enum):
-    """Where a claim stands, by what is on the disk."""
-
-    ABSENT = "absent"
-    STARTED = "started"
-    PREPARED = "prepared"
-
-
 @attrs.frozen(kw_only=True)
 class ClaimLifecycle:
     """What the claims of one driver live through. asyncio only; the caller has the claim's lock.
@@ -104,12 +95,9 @@ class ClaimLifecycle:
     history: History | None = None
     unscrubbed: dict[str, str] = attrs.field(factory=dict[str, str])
 
-    def state_of(self, record: Record | None) -> ClaimState:
-        """Return where a claim stands that has this record."""
-        if record is None:
-            return ClaimState.ABSENT
-        is_prepared = record.is_complete and record.boot_id == self.boot_id
-        return ClaimState.PREPARED if is_prepared else ClaimState.STARTED
+    def is_prepared(self, record: Record | None) -> bool:
+        """Return whether a claim is prepared that has this record."""
+        return record is not None and record.is_complete and record.boot_id == self.boot_id
 
     # -- lives ---------------------------------------------------------------------------------------------------------
 
@@ -122,11 +110,11 @@ class ClaimLifecycle:
             KdpError: A step failed.
         """
         before = await self._read(claim)
-        item = await self._fetched(claim, is_needed=self.state_of(before) is not ClaimState.PREPARED)
+        item = await self._fetched(claim, is_needed=not self.is_prepared(before))
         if item is not None and before is not None and result_keys(item, claim, self.driver) != before.keys:
             await self._undo(before)  # allocated anew, and nobody has told us that the old one is over
             before = None
-        if before is not None and self.state_of(before) is ClaimState.PREPARED:
+        if before is not None and self.is_prepared(before):
             await self._restore(before)
             return before.uses
         assert item is not None  # it was needed, and the step fails without it
@@ -353,7 +341,7 @@ class ClaimLifecycle:
             KdpError: The disk does not take it.
         """
         record = self.files.store.read(uid)
-        if record is None or self.state_of(record) is not ClaimState.PREPARED:
+        if record is None or not self.is_prepared(record):
             return  # another process was quicker
         is_same = all(
             use.device_id in known and not use.given.is_other_hardware(known[use.device_id]) for use in record.uses

@@ -31,7 +31,7 @@ from .cdi_specs import current
 from .checkpoint import Use
 from .disk import ClaimFiles
 from .hooks import ClaimHooks
-from .lifecycle import ClaimLifecycle, ClaimState
+from .lifecycle import ClaimLifecycle
 from .status import ClaimStatusWriter
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Preparer:
         return {**found, **self._withheld()}
 
     def _prepared(self) -> list[Record]:
-        return [each for each in self.store.known if self._life.state_of(each) is ClaimState.PREPARED]
+        return [*filter(self._life.is_prepared, self.store.known)]
 
     def _withheld(self) -> dict[str, str]:
         """Return the devices whose last claim could not be released, each with the reason of its health."""

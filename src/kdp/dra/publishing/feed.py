@@ -54,7 +54,7 @@ class Feed:
     Args:
         driver: The driver's name.
         supervisor: The backend.
-        publisher: Who writes the slices.
+        publisher: Who writes the slices; it runs while the feed does.
         health_taint: The effect of the taint of an unhealthy device; None: it has none.
         standard: Finds the standard attributes of devices; None: they have none.
         exclusivity: Knows whether a device plugin offers the devices; None: none can.
@@ -62,6 +62,7 @@ class Feed:
         history: Takes the changes of the devices; None: nobody reads it.
 
     Attributes:
+        publisher: Who writes the slices.
         problem: Why what is known is not published, as a sentence; None: it is, as far as this is concerned.
     """
 
@@ -79,7 +80,7 @@ class Feed:
     ) -> None:
         self._driver = driver
         self._supervisor = supervisor
-        self._publisher = publisher
+        self.publisher = publisher
         self._health_taint: TaintEffect | None = health_taint
         self._standard = standard
         self._exclusivity = exclusivity
@@ -88,8 +89,20 @@ class Feed:
         self._log = ChangeLog(driver, gone="gone, and is removed from the slices", history=history)
         self._known: dict[str, Device] = {}
 
-    async def run(self) -> None:
-        """Hand over until cancelled."""
+    @property
+    def trouble(self) -> str | None:
+        """Why the slices are not as they should be, as a sentence; None: they are."""
+        return self.problem or self.publisher.status.value.problem
+
+    async def run(self, begins: anyio.Event | None = None) -> None:
+        """Hand over until cancelled, as soon as an event is set."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.publisher.run)
+            if begins is not None:
+                await begins.wait()
+            await self._hand_over()
+
+    async def _hand_over(self) -> None:
         discovery = self._discovery
         published: Any = None
         while True:
@@ -109,7 +122,7 @@ class Feed:
                     standard = await self._standard_of(devices)
                     if (devices, counters, standard) != published:
                         published = devices, counters, standard
-                        self._publisher.publish(devices, counters=counters, standard=standard)
+                        self.publisher.publish(devices, counters=counters, standard=standard)
             # A backend that is not polled would not be asked for its counters again.
             with anyio.move_on_after(RETRY_AFTER if self.problem else None):
                 await discovery.after(version)
