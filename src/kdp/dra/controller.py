@@ -67,13 +67,7 @@ class PoolController(Service):
         pool = Pool.of_network(self._driver, check_pool_name(options.pool), options.labels)
         self._supervisor = supervisor_of(backend, options, host=None, state=state)
         # Standard attributes are those of a node's own devices: where this process runs means nothing for others.
-        self._feed = Feed(
-            self._driver,
-            self._supervisor,
-            Publisher(options.api, pool),
-            health_taint=options.health_taint,
-            history=options.history,
-        )
+        self._feed = Feed(self._supervisor, pool, options)
         self._writing: anyio.CancelScope
         self._supervisors.append(self._supervisor)
 

@@ -38,12 +38,10 @@ from ..supervision.service import DRAIN_SECONDS, MAX_LISTED
 from .claims.prepare import Preparer
 from .health import HealthStreams
 from .publishing.actions import PublisherStatus
-from .publishing.feed import Exclusivity, Feed
-from .publishing.publisher import Publisher
+from .publishing.feed import Feed
 from .publishing.slices import Pool
 from .servicer import DraServicer, versions
 from .sockets import DriverSockets
-from .standard_attributes import StandardAttributes
 
 if TYPE_CHECKING:
     from ..hardware import Host
@@ -215,14 +213,7 @@ class DraPlugin:
         InvalidNameError: No socket's name fits into a directory.
     """
 
-    def __init__(
-        self,
-        driver: str,
-        *,
-        supervisor: Supervisor,
-        host: Host,
-        options: DriverOptions,
-    ) -> None:
+    def __init__(self, driver: str, *, supervisor: Supervisor, host: Host, options: DriverOptions) -> None:
         self.driver = driver
         self._supervisor = supervisor
         self._registry = options.paths.plugins_registry_dir
@@ -231,20 +222,10 @@ class DraPlugin:
         self._unwritable: tuple[str, ...] = ()
         self._feed: Feed | None = None
         if options.pool is None:
-            self._feed = Feed(
-                driver,
-                supervisor,
-                Publisher(options.api, Pool.of_node(driver, options.node), owner=options.node),
-                health_taint=options.health_taint,
-                standard=StandardAttributes(host),
-                exclusivity=Exclusivity(options.api, options.node, supervisor.backend),
-                discovery=self._offer.discovery,
-                history=options.history,
-            )
+            pool = Pool.of_node(driver, options.node)
+            self._feed = Feed(supervisor, pool, options, host=host, discovery=self._offer.discovery)
         self._events = EventRecorder(options.api, driver, options.node)
-        self._claim_grace = options.claim_grace
-        self._health = options.health
-        self._calls = options.calls
+        self._options = options
         self._sockets_named = partial(
             DriverSockets.of, driver, registry=self._registry, data=self._data, pod_uid=options.pod_uid
         )
@@ -254,7 +235,6 @@ class DraPlugin:
         supervisor.outdated = self.preparer.outdated
         self._streams = HealthStreams(options.pool or options.node, self._offer.discovery, is_on=options.health)
         self._servers: list[SocketServer] = []
-        self._history = options.history
         self._since = time.monotonic()
         self._problem: str | None = "it has not begun yet"
         self._is_registered = False
@@ -372,10 +352,10 @@ class DraPlugin:
     async def _collect_forever(self) -> None:
         while True:
             try:
-                await self.preparer.collect(grace=self._claim_grace)
+                await self.preparer.collect(grace=self._options.claim_grace)
             except CheckpointError as error:
                 logger.warning("%s: %s", self.driver, sentence(error))
-            await anyio.sleep(min(COLLECT_PAUSE, self._claim_grace / 2))
+            await anyio.sleep(min(COLLECT_PAUSE, self._options.claim_grace / 2))
 
     async def _record_events(self) -> None:
         """Tell the cluster what somebody must do something about."""
@@ -401,8 +381,8 @@ class DraPlugin:
             self._is_registered, self._since = False, time.monotonic()
         if problem != self._last_problem:
             self._last_problem = problem
-            if self._history is not None:
-                self._history.add("disconnected", self.driver, problem)
+            if self._options.history is not None:
+                self._options.history.add("disconnected", self.driver, problem)
             logger.warning("%s: not registered: %s", self.driver, problem, extra={"driver": self.driver})
 
     # -- sockets -------------------------------------------------------------------------------------------------------
@@ -431,11 +411,11 @@ class DraPlugin:
         registration = Registration(
             type="DRAPlugin",
             name=self.driver,
-            versions=versions(health=self._health),
+            versions=versions(health=self._options.health),
             endpoint=str(sockets.service),
             notified=self._notified,
         )
-        handlers = DraServicer(self.driver, self.preparer, self._streams, self._calls).handlers()
+        handlers = DraServicer(self.driver, self.preparer, self._streams, self._options.calls).handlers()
         for path, services in ((sockets.service, handlers), (sockets.registration, [registration.handler()])):
             server = SocketServer(path, services)
             self._servers.append(server)
@@ -456,7 +436,7 @@ class DraPlugin:
         self._problem = self._last_problem = None
         if not self._is_registered:
             logger.info("%s: registered with the kubelet", self.driver, extra={"driver": self.driver})
-            if self._history is not None:
-                self._history.add("registered", self.driver)
+            if self._options.history is not None:
+                self._options.history.add("registered", self.driver)
             self._is_registered, self._since = True, time.monotonic()
         self._was_registered.set()

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import time
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from ...cdi import parse_spec
 from ...errors import CheckpointError, InvalidValueError
@@ -203,7 +204,7 @@ class Locks:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._held: dict[int, tuple[asyncio.Lock, int]] = {}
+        self._held = WeakValueDictionary[int, asyncio.Lock]()  # a lock that nobody holds or awaits is forgotten
 
     def claim(self, uid: str) -> contextlib.AbstractAsyncContextManager[None]:
         """Work on a claim alone."""
@@ -216,22 +217,13 @@ class Locks:
 
     @contextlib.asynccontextmanager
     async def _range(self, start: int, what: str) -> AsyncGenerator[None]:
-        lock, users = self._held.get(start, (None, 0))
-        lock = lock or asyncio.Lock()  # first in first out among ourselves
-        self._held[start] = lock, users + 1
-        try:
-            async with lock:
-                descriptor = await self._acquire(start, what)
-                try:
-                    yield
-                finally:
-                    locks.close(descriptor)
-        finally:
-            lock, users = self._held[start]
-            if users == 1:
-                del self._held[start]
-            else:
-                self._held[start] = lock, users - 1
+        lock = self._held.get(start) or self._held.setdefault(start, asyncio.Lock())
+        async with lock:  # first in first out among ourselves
+            descriptor = await self._acquire(start, what)
+            try:
+                yield
+            finally:
+                locks.close(descriptor)
 
     async def _acquire(self, start: int, what: str) -> int:
         until = time.monotonic() + LOCK_PATIENCE

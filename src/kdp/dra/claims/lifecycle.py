@@ -308,13 +308,9 @@ class ClaimLifecycle:
     async def _clear(self, claim: Claim) -> None:
         """Remove the files that a claim may have left of which nothing is known."""
         if await offload(lambda: self.files.remove(claim.uid)):
-            logger.warning(
-                "%s: claim %s/%s (%s) is unprepared, but its devices are unknown, so released() was not called",
-                self.driver,
-                claim.namespace,
-                claim.name,
-                claim.uid,
-            )
+            name = f"{claim.namespace}/{claim.name} ({claim.uid})"
+            text = "is unprepared, but its devices are unknown, so released() was not called"
+            logger.warning("%s: claim %s %s", self.driver, name, text)
 
     async def _described(self, record: Record) -> Mapping[int, Mount]:
         """Write a claim's metadata files, if it is to have some, and return their mounts."""

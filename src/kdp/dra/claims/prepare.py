@@ -111,8 +111,7 @@ class Preparer:
     async def prepare(self, claims: Iterable[Claim]) -> dict[str, JobOutcome]:
         """Prepare claims, all beside one another; returns one outcome for each, by UID. Raises nothing."""
         unique = {claim.uid: claim for claim in claims}
-        joined = self._joined(unique.values(), self._life.prepare, undoes=False)
-        outcomes = dict(zip(unique, await asyncio.gather(*joined), strict=True))
+        outcomes = await self._joined(unique, self._life.prepare, undoes=False)
         if self._statuses is not None and not self._jobs.is_closed:
             for uid, outcome in outcomes.items():
                 if not outcome.error:
@@ -125,8 +124,7 @@ class Preparer:
         if self._statuses is not None:
             for uid in unique:
                 self._statuses.forget(uid)
-        joined = self._joined(unique.values(), self._life.unprepare, undoes=True)
-        return dict(zip(unique, await asyncio.gather(*joined), strict=True))
+        return await self._joined(unique, self._life.unprepare, undoes=True)
 
     async def close(self, seconds: float) -> None:
         """Let what is going on end, within so many seconds; then give it up. What was only started says so on disk."""
@@ -134,10 +132,11 @@ class Preparer:
             self._statuses.close()
         await self._jobs.close(seconds)
 
-    def _joined(
-        self, claims: Iterable[Claim], live: Callable[[Claim], Awaitable[tuple[Use, ...]]], *, undoes: bool
-    ) -> list[Awaitable[JobOutcome]]:
-        return [self._jobs.join(claim.uid, partial(self._lived, claim, live), undoes=undoes) for claim in claims]
+    async def _joined(
+        self, claims: Mapping[str, Claim], live: Callable[[Claim], Awaitable[tuple[Use, ...]]], *, undoes: bool
+    ) -> dict[str, JobOutcome]:
+        jobs = [self._jobs.join(uid, partial(self._lived, claims[uid], live), undoes=undoes) for uid in claims]
+        return dict(zip(claims, await asyncio.gather(*jobs), strict=True))
 
     async def _lived(self, claim: Claim, live: Callable[[Claim], Awaitable[tuple[Use, ...]]]) -> JobOutcome:
         """Do something for a claim, under its lock."""
@@ -264,13 +263,9 @@ class Preparer:
                 continue
             if time.monotonic() - self._missing.setdefault(claim.uid, time.monotonic()) < grace:
                 continue
-            logger.warning(
-                "%s: claim %s/%s (%s) is gone, but the kubelet has not unprepared it; kdp undoes it",
-                self._driver,
-                claim.namespace,
-                claim.name,
-                claim.uid,
-            )
+            name = f"{claim.namespace}/{claim.name} ({claim.uid})"
+            text = "is gone, but the kubelet has not unprepared it; kdp undoes it"
+            logger.warning("%s: claim %s %s", self._driver, name, text)
             outcomes = await self.unprepare([claim])
             if not outcomes[claim.uid].error:
                 undone.append(claim.uid)

@@ -25,21 +25,23 @@ from ...supervision.change_log import ChangeLog, Transition
 from ...supervision.counters import examined
 from ...supervision.supervisor import RETRY_AFTER
 from ..render import tainted
+from ..standard_attributes import StandardAttributes
+from .publisher import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ...cluster.api import ClusterApi
-    from ...concurrency.history import History
     from ...concurrency.observable import Observable
+    from ...hardware import Host
     from ...model.backend import DeviceBackend
     from ...model.claims import TaintEffect
     from ...model.devices import AttributeValue, Device
     from ...model.quantities import Amount
     from ...supervision.publisher import Discovery
     from ...supervision.supervisor import Supervisor
-    from ..standard_attributes import StandardAttributes
-    from .publisher import Publisher
+    from ..options import BaseOptions
+    from .slices import Pool
 
 logger = logging.getLogger(__name__)
 
@@ -52,41 +54,41 @@ class Feed:
     """See the module; one for each publisher.
 
     Args:
-        driver: The driver's name.
         supervisor: The backend.
-        publisher: Who writes the slices; it runs while the feed does.
-        health_taint: The effect of the taint of an unhealthy device; None: it has none.
-        standard: Finds the standard attributes of devices; None: they have none.
-        exclusivity: Knows whether a device plugin offers the devices; None: none can.
+        pool: The pool.
+        options: Those of the driver or the controller.
+        host: The node's files, if the pool is the node's own: then devices have standard attributes, the node owns the
+            slices, and it must not offer the devices by a device plugin, too.
         discovery: What is offered of the devices; None: what the supervisor says.
-        history: Takes the changes of the devices; None: nobody reads it.
 
     Attributes:
-        publisher: Who writes the slices.
+        publisher: Who writes the slices; it runs while the feed does.
         problem: Why what is known is not published, as a sentence; None: it is, as far as this is concerned.
     """
 
     def __init__(
         self,
-        driver: str,
         supervisor: Supervisor,
-        publisher: Publisher,
+        pool: Pool,
+        options: BaseOptions,
         *,
-        health_taint: TaintEffect | None,
-        standard: StandardAttributes | None = None,
-        exclusivity: Exclusivity | None = None,
+        host: Host | None = None,
         discovery: Observable[Discovery] | None = None,
-        history: History | None = None,
     ) -> None:
-        self._driver = driver
+        self._driver = pool.driver
         self._supervisor = supervisor
-        self.publisher = publisher
-        self._health_taint: TaintEffect | None = health_taint
-        self._standard = standard
-        self._exclusivity = exclusivity
+        self._health_taint: TaintEffect | None = options.health_taint
+        self._standard: StandardAttributes | None = None
+        self._exclusivity: Exclusivity | None = None
+        owner: str | None = None
+        if host is not None:
+            owner = pool.name
+            self._standard = StandardAttributes(host)
+            self._exclusivity = Exclusivity(options.api, pool.name, supervisor.backend)
+        self.publisher = Publisher(options.api, pool, owner=owner)
         self._discovery = supervisor.discovery if discovery is None else discovery
         self.problem: str | None = None
-        self._log = ChangeLog(driver, gone="gone, and is removed from the slices", history=history)
+        self._log = ChangeLog(pool.driver, gone="gone, and is removed from the slices", history=options.history)
         self._known: dict[str, Device] = {}
 
     @property
@@ -109,9 +111,11 @@ class Feed:
             version, found = discovery.version, discovery.value
             if found.devices is not None:
                 self._log_changes(found.devices)
-                if self._exclusivity is not None and await self._exclusivity.wait(found.devices, report=self._say):
-                    self.problem = None
-                    continue  # it took a while
+                if self._exclusivity is not None and (why := await self._exclusivity.obstacle(found.devices)):
+                    self._say(why)
+                    # Not all nodes at once.
+                    await anyio.sleep(self._exclusivity.pause * random.uniform(0.8, 1.0))  # noqa: S311
+                    continue
                 try:
                     counters = await self._counters()
                 except (HookError, NotReady) as error:
@@ -175,6 +179,9 @@ class Exclusivity:
         api: The API server.
         node: The node's name.
         backend: The backend.
+
+    Attributes:
+        pause: Seconds until the next look.
     """
 
     def __init__(self, api: ClusterApi, node: str, backend: DeviceBackend) -> None:
@@ -182,35 +189,29 @@ class Exclusivity:
         self._node = node
         self._names = {name for name in (backend.resource, *backend.resources) if name is not None}
         self._exclusive: set[str] = set()
+        self.pause = LOOK_PAUSE
 
-    async def wait(self, devices: Sequence[Device], *, report: Callable[[str], object]) -> bool:
-        """Wait until no device plugin offers these devices; returns whether anything was to be asked.
-
-        Args:
-            devices: The devices.
-            report: Called with a sentence after each look that does not end the wait; must not block.
-        """
+    async def obstacle(self, devices: Sequence[Device]) -> str | None:
+        """Return why these devices must not be published yet, as a sentence; None: no device plugin offers them."""
         named = {device.resource for device in devices if device.resource is not None}
         names = (self._names | named) - self._exclusive
-        while names:
-            pause = LOOK_PAUSE
-            try:
-                found = offered(await self._api.node(self._node), names)
-            except ApiError as error:
-                report(f"whether a device plugin still offers {', '.join(sorted(names))} is not known: {error}")
-                pause = max(pause, error.retry_after or 0.0)
-            else:
-                if not found:
-                    self._exclusive |= names
-                    return True
-                what = " and ".join(f"{amount} of {name}" for name, amount in found.items())
-                report(
-                    f"node {self._node} still offers {what} by a device plugin, and a node must offer devices in one "
-                    "way only; drain the node of pods that use them, and end the plugin, for example by deleting its "
-                    "DaemonSet; the slices are published as soon as the node shows 0"
-                )
-            await anyio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311 - not all nodes at once
-        return False
+        if not names:
+            return None
+        self.pause = LOOK_PAUSE
+        try:
+            found = offered(await self._api.node(self._node), names)
+        except ApiError as error:
+            self.pause = max(LOOK_PAUSE, error.retry_after or 0.0)
+            return f"whether a device plugin still offers {', '.join(sorted(names))} is not known: {error}"
+        if not found:
+            self._exclusive |= names
+            return None
+        what = " and ".join(f"{amount} of {name}" for name, amount in found.items())
+        return (
+            f"node {self._node} still offers {what} by a device plugin, and a node must offer devices in one way only; "
+            "drain the node of pods that use them, and end the plugin, for example by deleting its DaemonSet; the "
+            "slices are published as soon as the node shows 0"
+        )
 
 
 def offered(node: Mapping[str, Any], resources: Iterable[str]) -> dict[str, str]:
