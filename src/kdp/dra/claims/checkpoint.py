@@ -66,10 +66,6 @@ _OF_ALLOCATION: Final = ("request", "pool", "name", "device_id", "share_id", "is
 """Fields of a `Use` that say what the scheduler allocated; the others are the answer to the kubelet."""
 
 
-def _amounts(value: Mapping[str, str]) -> Mapping[str, str]:
-    return dict(value)
-
-
 @final
 @attrs.frozen(kw_only=True)
 class Use:
@@ -94,7 +90,7 @@ class Use:
     device_id: str
     share_id: str = ""
     is_admin: bool = False
-    consumed: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_amounts, hash=False)
+    consumed: Mapping[str, str] = attrs.field(factory=dict[str, str], hash=False)
     cdi_ids: tuple[str, ...] = ()
     network: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
     given: Given = attrs.field(factory=Given)

@@ -1,11 +1,10 @@
 """`Preparer`: Prepare and Unprepare, what the kubelet asks for of claims, without gRPC.
 
 What is done for a claim, in which order and why, is said by `ClaimLifecycle`. One thing at a time is done for a claim,
-under its lock, for all callers in all processes. An error is one claim's own: others go on. What calls mean for one
-another in this process is the business of `Jobs`:
+under its lock, for all callers in all processes. An error is one claim's own: others go on. In this process
 
-* What is begun for a claim goes on when the kubelet loses interest; it joins in when it asks again.
-* An Unprepare ends a Prepare, and begins when nothing of it is left: the claim ends unprepared.
+* what is begun for a claim goes on when the kubelet loses interest; it joins in when it asks again;
+* an Unprepare ends a Prepare, and begins when nothing of it is left: the claim ends unprepared.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .lifecycle import ClaimLifecycle
 from .status import ClaimStatusWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from ...hardware import Host
     from ...model.claims import Claim
@@ -102,7 +101,9 @@ class Preparer:
             history=options.history,
         )
         self.doubts: Observable[None] = Observable(None)
-        self._jobs = Jobs()
+        self._preparing: dict[str, asyncio.Task[JobOutcome]] = {}
+        self._undoing: dict[str, asyncio.Task[JobOutcome]] = {}
+        self._is_closed = False
         self._meanings: Mapping[str, tuple[object, ...]] = {}
         self._missing: dict[str, float] = {}
 
@@ -111,8 +112,8 @@ class Preparer:
     async def prepare(self, claims: Iterable[Claim]) -> dict[str, JobOutcome]:
         """Prepare claims, all beside one another; returns one outcome for each, by UID. Raises nothing."""
         unique = {claim.uid: claim for claim in claims}
-        outcomes = await self._joined(unique, self._life.prepare, undoes=False)
-        if self._statuses is not None and not self._jobs.is_closed:
+        outcomes = await self._all(unique, undoes=False)
+        if self._statuses is not None and not self._is_closed:
             for uid, outcome in outcomes.items():
                 if not outcome.error:
                     self._statuses.prepared(unique[uid], outcome.devices)
@@ -124,19 +125,43 @@ class Preparer:
         if self._statuses is not None:
             for uid in unique:
                 self._statuses.forget(uid)
-        return await self._joined(unique, self._life.unprepare, undoes=True)
+        return await self._all(unique, undoes=True)
 
     async def close(self, seconds: float) -> None:
         """Let what is going on end, within so many seconds; then give it up. What was only started says so on disk."""
         if self._statuses is not None:
             self._statuses.close()
-        await self._jobs.close(seconds)
+        self._is_closed = True
+        jobs = {*self._preparing.values(), *self._undoing.values()}
+        if jobs:
+            _, left = await asyncio.wait(jobs, timeout=seconds)
+            for job in left:
+                job.cancel()
+            if left:
+                await asyncio.wait(left, timeout=1.0)
 
-    async def _joined(
-        self, claims: Mapping[str, Claim], live: Callable[[Claim], Awaitable[tuple[Use, ...]]], *, undoes: bool
-    ) -> dict[str, JobOutcome]:
-        jobs = [self._jobs.join(uid, partial(self._lived, claims[uid], live), undoes=undoes) for uid in claims]
-        return dict(zip(claims, await asyncio.gather(*jobs), strict=True))
+    async def _all(self, claims: Mapping[str, Claim], *, undoes: bool) -> dict[str, JobOutcome]:
+        outcomes = await asyncio.gather(*(self._joined(claim, undoes=undoes) for claim in claims.values()))
+        return dict(zip(claims, outcomes, strict=True))
+
+    async def _joined(self, claim: Claim, *, undoes: bool) -> JobOutcome:
+        """Wait for what is going on for a claim, or begin it; it goes on when the caller is cancelled."""
+        uid = claim.uid
+        if undoes and uid in self._preparing:
+            self._preparing[uid].cancel()
+            await asyncio.wait({self._preparing[uid]})
+        jobs, live = (self._undoing, self._life.unprepare) if undoes else (self._preparing, self._life.prepare)
+        job = jobs.get(uid)
+        if job is None:
+            if self._is_closed:
+                return JobOutcome(error="the driver is stopping; the kubelet asks again")
+            job = jobs[uid] = asyncio.create_task(self._lived(claim, live))
+            job.add_done_callback(partial(_forget, jobs, uid))
+        await asyncio.wait({job})
+        if job.cancelled():
+            why = "the driver is stopping" if self._is_closed else "the claim was unprepared meanwhile"
+            return JobOutcome(error=f"{why}; the kubelet asks again")
+        return job.result()
 
     async def _lived(self, claim: Claim, live: Callable[[Claim], Awaitable[tuple[Use, ...]]]) -> JobOutcome:
         """Do something for a claim, under its lock."""
@@ -259,7 +284,7 @@ class Preparer:
             is_gone = await self._is_gone(claim)
             if is_gone is False:
                 self._missing.pop(claim.uid, None)
-            if not is_gone or self._jobs.is_preparing(claim.uid):
+            if not is_gone or claim.uid in self._preparing:
                 continue
             if time.monotonic() - self._missing.setdefault(claim.uid, time.monotonic()) < grace:
                 continue
@@ -278,60 +303,6 @@ class Preparer:
         except ApiError as error:
             return True if error.status == 404 else None
         return bool(item["metadata"]["uid"] != claim.uid)
-
-
-class Jobs:
-    """The Prepares and Unprepares that run: at most one of each for a claim.
-
-    Attributes:
-        is_closed: Whether no new one begins.
-    """
-
-    def __init__(self) -> None:
-        self._preparing: dict[str, asyncio.Task[JobOutcome]] = {}
-        self._undoing: dict[str, asyncio.Task[JobOutcome]] = {}
-        self.is_closed = False
-
-    def is_preparing(self, uid: str) -> bool:
-        """Return whether a claim is being prepared."""
-        return uid in self._preparing
-
-    async def join(
-        self, uid: str, work: Callable[[], Coroutine[None, None, JobOutcome]], *, undoes: bool
-    ) -> JobOutcome:
-        """Wait for what is going on for a claim, or begin it; it goes on when the caller is cancelled.
-
-        Args:
-            uid: The claim.
-            work: The Prepare or the Unprepare.
-            undoes: Whether it is an Unprepare, which ends a Prepare first.
-        """
-        if undoes and uid in self._preparing:
-            self._preparing[uid].cancel()
-            await asyncio.wait({self._preparing[uid]})
-        jobs = self._undoing if undoes else self._preparing
-        job = jobs.get(uid)
-        if job is None:
-            if self.is_closed:
-                return JobOutcome(error="the driver is stopping; the kubelet asks again")
-            job = jobs[uid] = asyncio.create_task(work())
-            job.add_done_callback(partial(_forget, jobs, uid))
-        await asyncio.wait({job})
-        if job.cancelled():
-            why = "the driver is stopping" if self.is_closed else "the claim was unprepared meanwhile"
-            return JobOutcome(error=f"{why}; the kubelet asks again")
-        return job.result()
-
-    async def close(self, seconds: float) -> None:
-        """Let what is going on end, within so many seconds; then give it up. What was only started says so on disk."""
-        self.is_closed = True
-        jobs = {*self._preparing.values(), *self._undoing.values()}
-        if jobs:
-            _, left = await asyncio.wait(jobs, timeout=seconds)
-            for job in left:
-                job.cancel()
-            if left:
-                await asyncio.wait(left, timeout=1.0)
 
 
 def _forget(jobs: dict[str, asyncio.Task[JobOutcome]], uid: str, job: asyncio.Task[JobOutcome]) -> None:
