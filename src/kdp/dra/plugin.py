@@ -40,7 +40,7 @@ from .health import HealthStreams
 from .publishing.actions import PublisherStatus
 from .publishing.feed import Feed
 from .publishing.slices import Pool
-from .servicer import DraServicer, versions
+from .servicer import handlers, versions
 from .sockets import DriverSockets
 
 if TYPE_CHECKING:
@@ -415,8 +415,8 @@ class DraPlugin:
             endpoint=str(sockets.service),
             notified=self._notified,
         )
-        handlers = DraServicer(self.driver, self.preparer, self._streams, self._options.calls).handlers()
-        for path, services in ((sockets.service, handlers), (sockets.registration, [registration.handler()])):
+        own = handlers(self.driver, self.preparer, self._streams, self._options.calls)
+        for path, services in ((sockets.service, own), (sockets.registration, [registration.handler()])):
             server = SocketServer(path, services)
             self._servers.append(server)
             await server.start()

@@ -153,14 +153,12 @@ def tainted(
 
     def taint(device: Device) -> Device:
         kind = health[device.id].kind if device.id in health else UNSPECIFIED
-        return attrs.evolve(device, taints=(*device.taints, Taint(key=key, effect=effect, value=taint_value(kind))))
+        value = re.sub(r"[^A-Za-z0-9._-]+", "-", kind)[:63].strip(
+            "._-"
+        )  # it has the form of a label's; it may be empty
+        return attrs.evolve(device, taints=(*device.taints, Taint(key=key, effect=effect, value=value)))
 
     return tuple(device if device.health.is_healthy else taint(device) for device in devices)
-
-
-def taint_value(kind: str) -> str:
-    """Return a kind of fault as a taint's value, which has the form of a label's; empty: nothing of it can stand."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", kind)[:63].strip("._-")
 
 
 # -- amounts -----------------------------------------------------------------------------------------------------------

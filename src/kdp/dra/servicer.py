@@ -33,8 +33,10 @@ def versions(*, health: bool) -> tuple[str, ...]:
     return ("v1.DRAPlugin", "v1beta1.DRAPlugin", *of_health)
 
 
-class DraServicer:
-    """Serves the claims and the health of one driver.
+def handlers(
+    driver: str, preparer: Preparer, streams: HealthStreams, calls: CallCounts
+) -> list[grpc.GenericRpcHandler]:
+    """Return the services of one driver for a gRPC server: claims and health.
 
     Args:
         driver: The driver's name.
@@ -43,70 +45,52 @@ class DraServicer:
         calls: Where the calls are counted.
     """
 
-    def __init__(self, driver: str, preparer: Preparer, streams: HealthStreams, calls: CallCounts) -> None:
-        self._driver = driver
-        self._calls = calls
-        self._preparer = preparer
-        self._streams = streams
-
-    def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Return the services for a gRPC server."""
-        plugins = [
-            grpc.method_handlers_generic_handler(
-                f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin",
-                {
-                    "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
-                        self._prepare,
-                        decode_prepare,
-                        partial(encode_prepared, with_shares=version == "v1"),
-                    ),
-                    "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
-                        self._unprepare, decode_unprepare, encode_unprepared
-                    ),
-                },
-            )
-            for version in ("v1", "v1beta1")
-        ]
-        health = [
-            grpc.method_handlers_generic_handler(
-                f"{version}.DRAResourceHealth",
-                {"NodeWatchResources": grpc.unary_stream_rpc_method_handler(self._streams.stream, lambda _: None)},
-            )
-            for version in ("v1", "v1alpha1")
-        ]
-        return [*plugins, *health]
-
-    async def _prepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, JobOutcome]:
-        return await self._counted("NodePrepareResources", self._preparer.prepare(claims))
-
-    async def _unprepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, JobOutcome]:
-        return await self._counted("NodeUnprepareResources", self._preparer.unprepare(claims))
-
-    async def _counted(self, method: str, work: Awaitable[dict[str, JobOutcome]]) -> dict[str, JobOutcome]:
+    async def counted(method: str, work: Awaitable[dict[str, JobOutcome]]) -> dict[str, JobOutcome]:
         began, result = time.monotonic(), "failed"
         try:
             outcomes = await work
             result = "failed" if any(each.error for each in outcomes.values()) else "ok"
             return outcomes
         finally:
-            self._calls.called(method, self._driver, result, time.monotonic() - began)
+            calls.called(method, driver, result, time.monotonic() - began)
+
+    async def prepare(claims: Sequence[Claim], _: _Context) -> dict[str, JobOutcome]:
+        return await counted("NodePrepareResources", preparer.prepare(claims))
+
+    async def unprepare(claims: Sequence[Claim], _: _Context) -> dict[str, JobOutcome]:
+        return await counted("NodeUnprepareResources", preparer.unprepare(claims))
+
+    plugins = [
+        grpc.method_handlers_generic_handler(
+            f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin",
+            {
+                "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
+                    prepare, decode_claims, partial(encode_prepared, with_shares=version == "v1")
+                ),
+                "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
+                    unprepare, decode_claims, encode_unprepared
+                ),
+            },
+        )
+        for version in ("v1", "v1beta1")
+    ]
+    health = [
+        grpc.method_handlers_generic_handler(
+            f"{version}.DRAResourceHealth",
+            {"NodeWatchResources": grpc.unary_stream_rpc_method_handler(streams.stream, lambda _: None)},
+        )
+        for version in ("v1", "v1alpha1")
+    ]
+    return [*plugins, *health]
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def decode_prepare(data: bytes) -> list[Claim]:
-    """Return the claims of a NodePrepareResourcesRequest."""
-    return [_claim(each) for each in pb.NodePrepareResourcesRequest.FromString(data).claims]
-
-
-def decode_unprepare(data: bytes) -> list[Claim]:
-    """Return the claims of a NodeUnprepareResourcesRequest."""
-    return [_claim(each) for each in pb.NodeUnprepareResourcesRequest.FromString(data).claims]
-
-
-def _claim(claim: pb.Claim) -> Claim:
-    return Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+def decode_claims(data: bytes) -> list[Claim]:
+    """Return the claims of a NodePrepareResourcesRequest, or of a NodeUnprepareResourcesRequest: it is the same."""
+    claims = pb.NodePrepareResourcesRequest.FromString(data).claims
+    return [Claim(namespace=each.namespace, name=each.name, uid=each.uid) for each in claims]
 
 
 def encode_prepared(outcomes: Mapping[str, JobOutcome], *, with_shares: bool = True) -> bytes:

@@ -18,10 +18,9 @@ CLAIMS = [pb.Claim(namespace="default", name="c", uid="u"), pb.Claim(uid=".."), 
 
 def test_a_request_for_claims_is_decoded_or_refused(figure: Figure) -> None:
     def decode(data: bytes) -> None:
-        for each in (servicer.decode_prepare, servicer.decode_unprepare):
-            outcomes = {claim.uid: JobOutcome(error="no") for claim in each(data)}
-            assert servicer.encode_prepared(outcomes) is not None
-            assert servicer.encode_unprepared(outcomes) is not None
+        outcomes = {claim.uid: JobOutcome(error="no") for claim in servicer.decode_claims(data)}
+        assert servicer.encode_prepared(outcomes) is not None
+        assert servicer.encode_unprepared(outcomes) is not None
 
     seeds = [pb.NodePrepareResourcesRequest(claims=CLAIMS[:count]).SerializeToString() for count in (1, 2, 3)]
     tried = fuzz("claims_wire", decode, (DecodeError,), damaged(seeds), examples=1000)

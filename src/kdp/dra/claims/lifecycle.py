@@ -110,14 +110,19 @@ class ClaimLifecycle:
             KdpError: A step failed.
         """
         before = await self._read(claim)
-        item = await self._fetched(claim, is_needed=not self.is_prepared(before))
-        if item is not None and before is not None and result_keys(item, claim, self.driver) != before.keys:
+        try:
+            item = await self.fetch(claim)
+        except ApiError as error:
+            if before is None or not self.is_prepared(before) or error.status == 404:
+                raise
+            await self._restore(before)  # what is prepared needs no API server
+            return before.uses
+        if before is not None and result_keys(item, claim, self.driver) != before.keys:
             await self._undo(before)  # allocated anew, and nobody has told us that the old one is over
             before = None
         if before is not None and self.is_prepared(before):
             await self._restore(before)
             return before.uses
-        assert item is not None  # it was needed, and the step fails without it
         backend = self.hooks.backend
         record, parameters = plan_of(
             item,
@@ -206,15 +211,6 @@ class ClaimLifecycle:
             raise ApiError(
                 f"the API server did not give claim {claim.namespace}/{claim.name} within {FETCH_SECONDS:g} s"
             ) from None
-
-    async def _fetched(self, claim: Claim, *, is_needed: bool) -> Mapping[str, Any] | None:
-        """Return the claim from the API server; None: it did not answer, and need not."""
-        try:
-            return await self.fetch(claim)
-        except ApiError as error:
-            if is_needed or error.status == 404:
-                raise
-        return None
 
     async def _restore(self, record: Record) -> None:
         """Have the CDI spec of a prepared claim on the disk again."""

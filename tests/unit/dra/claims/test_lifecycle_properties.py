@@ -19,6 +19,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiDevice
+from kdp.cluster.api import ApiError
 from kdp.dra.claims.checkpoint import ClaimPart, Record
 from kdp.dra.claims.lifecycle import ClaimLifecycle
 from kdp.model.claims import Claim
@@ -67,8 +68,8 @@ class OnPaper(ClaimLifecycle):
         return self.life.step("read", lambda: self.life.record)
 
     @override
-    async def _fetched(self, claim: Claim, *, is_needed: bool) -> Mapping[str, Any] | None:
-        return self.life.step("fetch", lambda: self.life.fetched(is_needed=is_needed))
+    async def fetch(self, claim: Claim) -> Mapping[str, Any]:
+        return self.life.step("fetch", self.life.fetched)
 
     @override
     async def _restore(self, record: Record) -> None:
@@ -209,7 +210,7 @@ class Life(RuleBasedStateMachine):
         except StopIteration as end:
             answer: _T = end.value
             return answer
-        except FailedError:
+        except (FailedError, ApiError):
             return None
         raise AssertionError("a step waited")
 
@@ -226,13 +227,11 @@ class Life(RuleBasedStateMachine):
             raise FailedError
         return result
 
-    def fetched(self, *, is_needed: bool) -> Mapping[str, Any] | None:
-        if self.answers_api:
-            results = [result(device, name) for name, device in zip("ab", self.allocated, strict=False)]
-            return claim_object(CLAIM, results)
-        if is_needed:
-            raise FailedError
-        return None
+    def fetched(self) -> Mapping[str, Any]:
+        if not self.answers_api:
+            raise ApiError("the API server is away")
+        results = [result(device, name) for name, device in zip("ab", self.allocated, strict=False)]
+        return claim_object(CLAIM, results)
 
     def write_spec(self) -> None:
         self.has_spec = True
@@ -355,6 +354,6 @@ def test_an_unknown_claim_is_unprepared_without_a_hook() -> None:
 def test_a_claim_of_other_drivers_asks_for_no_device() -> None:
     life = Life()
     others = claim_object(CLAIM, [result("w0", driver="other.example.com")])
-    life.fetched = lambda *, is_needed: others  # type: ignore[method-assign]
+    life.fetched = lambda: others  # type: ignore[method-assign]
     assert life.lived(life.lifecycle.prepare(CLAIM), None) == ()
     assert life.taken == ["read", "fetch"]
