@@ -23,7 +23,6 @@ from ...storage.room import why_no_file
 from .cdi_specs import current, kind_of, record_of
 from .checkpoint import Store
 from .metadata import MetadataFiles
-from .plan import check_free
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -110,15 +109,6 @@ class ClaimFiles:
             text = f"{file} cannot be read: {error.strerror}; kdp needs it to undo the claim, and tries again"
             raise CheckpointError(text) from None
         return record if record is not None and record.claim.uid == uid else None
-
-    def check_free(self, record: Record) -> None:
-        """Check that no other claim has one of a claim's devices.
-
-        Raises:
-            ClaimError: One has.
-        """
-        others = (each for each in self.known() if each.claim.uid != record.claim.uid)
-        check_free(record.uses, ((each.claim, each.uses) for each in others))
 
     def write(self, record: Record, known: Mapping[str, Device], *, must_last: bool = True) -> None:
         """Write a claim's CDI spec, and then its record; see `Store.write`.

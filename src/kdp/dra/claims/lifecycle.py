@@ -35,7 +35,6 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -43,12 +42,11 @@ import attrs
 from ...cluster.api import ApiError, ClusterApi
 from ...concurrency.threads import offload
 from ...errors import CdiWriteError, CheckpointError
-from ...supervision.findings import resource_of
 from ...supervision.hooks import check_state
 from .cdi_specs import check_current, spec_of
 from .disk import ClaimFiles
 from .hooks import ClaimHooks
-from .plan import plan_of, result_keys
+from .plan import check_free, plan_of, result_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,15 +121,13 @@ class ClaimLifecycle:
         if before is not None and self.is_prepared(before):
             await self._restore(before)
             return before.uses
-        backend = self.hooks.backend
         record, parameters = plan_of(
             item,
             claim,
             driver=self.driver,
             pool=self.pool,
             devices=await self.hooks.devices() if result_keys(item, claim, self.driver) else {},
-            resource_of=partial(resource_of, backend=backend),
-            declared=backend.config,
+            backend=self.hooks.backend,
         )
         if not record.parts:
             return ()
@@ -223,7 +219,7 @@ class ClaimLifecycle:
         """Save that a claim is started, unless another has one of its devices; return its metadata files' mounts."""
 
         def begin() -> None:
-            self.files.check_free(record)
+            check_free(record, self.files.known())
             self.files.store.write(record)
 
         async with self.files.locks.whole():
@@ -248,7 +244,7 @@ class ClaimLifecycle:
         known = await self.hooks.devices()
 
         def commit() -> Record:
-            self.files.check_free(record)
+            check_free(record, self.files.known())
             complete = self._rendered(record, known, {})
             try:
                 # After a loss of power no container has a device: only a hook `released` must know of it then.

@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ClaimError, InvalidValueError
 from ...model.quantities import Quantity
+from ...supervision.findings import resource_of
 from ..names import device_name
 from ..render import health_key
 from .checkpoint import ClaimPart, Record, Use
 from .parameters import Parameters, read_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from ...model.backend import DeviceBackend
     from ...model.claims import Claim
     from ...model.devices import Device
-    from .parameters import Declared
 
 
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
@@ -57,8 +58,7 @@ def plan_of(
     driver: str,
     pool: str,
     devices: Mapping[str, Device],
-    resource_of: Callable[[Device], str],
-    declared: Declared,
+    backend: DeviceBackend,
 ) -> tuple[Record, Parameters]:
     """Return what a claim is to get, and the parameters for it; no parts: the claim has no device of this driver.
 
@@ -68,8 +68,7 @@ def plan_of(
         driver: The driver's name.
         pool: The pool's name.
         devices: The driver's devices by their ids.
-        resource_of: Returns a device's extended resource.
-        declared: The backend's ``config``.
+        backend: The backend.
 
     Raises:
         ClaimError: It is another claim, is not allocated, or asks for what cannot be given; a sentence for its author.
@@ -95,7 +94,7 @@ def plan_of(
         uses.append(use)
         count = seen.get((use.request, use.device_id), 0)
         seen[use.request, use.device_id] = count + 1
-        groups.setdefault((use.request, resource_of(device), count), []).append(use)
+        groups.setdefault((use.request, resource_of(device, backend), count), []).append(use)
     _check_apart(uses)
     record = Record(
         claim=claim,
@@ -105,7 +104,7 @@ def plan_of(
         config=tuple(entry for entry in entries if (entry.get("opaque") or {}).get("driver") == driver),
         pod_claim=(item["metadata"].get("annotations") or {}).get(POD_CLAIM, ""),
     )
-    return record, read_parameters(entries, driver=driver, declared=declared)
+    return record, read_parameters(entries, driver=driver, declared=backend.config)
 
 
 def _allocation(item: Mapping[str, Any], claim: Claim) -> Mapping[str, Any]:
@@ -122,24 +121,24 @@ def _allocation(item: Mapping[str, Any], claim: Claim) -> Mapping[str, Any]:
     return allocation
 
 
-def check_free(uses: Sequence[Use], held: Iterable[tuple[Claim, Iterable[Use]]]) -> None:
-    """Check that no other claim has one of these devices.
+def check_free(record: Record, known: Iterable[Record]) -> None:
+    """Check that no other claim has one of a claim's devices.
 
     Args:
-        uses: What a claim is to get.
-        held: What the others have.
+        record: The claim.
+        known: All claims.
 
     Raises:
         ClaimError: One has.
     """
-    wanted = {(use.pool, use.name): use for use in uses if not use.is_admin}
-    for other, theirs in held:
-        for use in theirs:
+    wanted = {(use.pool, use.name): use for use in record.uses if not use.is_admin}
+    for other in known:
+        for use in other.uses if other.claim.uid != record.claim.uid else ():
             mine = wanted.get((use.pool, use.name))
             if mine is not None and _collide(mine, use):
                 raise ClaimError(
-                    f"device {use.name}: is already prepared for claim {other.namespace}/{other.name} ({other.uid}); "
-                    "a device serves one claim, unless each has a share of it"
+                    f"device {use.name}: is already prepared for claim {other.held.name} ({other.claim.uid}); a device "
+                    "serves one claim, unless each has a share of it"
                 )
 
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import attrs
 import pytest
+from typing_extensions import override
 
 import kdp
-from kdp.dra.claims.checkpoint import Record, Use
+from kdp.dra.claims.checkpoint import ClaimPart, Record, Use
 from kdp.dra.claims.parameters import Parameters
 from kdp.dra.claims.plan import check_free, plan_of
 from kdp.dra.render import health_key
@@ -19,6 +20,15 @@ from .claim_objects import DRIVER, POOL, claim, claim_object, entry, result
 @attrs.frozen(kw_only=True)
 class Mode:
     speed: int = 1
+
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+    config = Mode
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return [*DEVICES.values()]
 
 
 DEVICES = {
@@ -49,8 +59,7 @@ def planned(
         driver=DRIVER,
         pool=POOL,
         devices=DEVICES,
-        resource_of=lambda device: device.resource or "example.com/widget",
-        declared=Mode,
+        backend=Widgets(),
     )
 
 
@@ -154,10 +163,14 @@ def use(device: str, *, share: str = "", admin: bool = False) -> Use:
     ],
 )
 def test_nobody_gets_what_another_claim_has(mine: Use, theirs: Use, is_free: bool) -> None:
+    one, other = (
+        Record(claim=claim(number), parts=(ClaimPart(request="r", resource="example.com/widget", uses=(each,)),))
+        for number, each in enumerate((mine, theirs))
+    )
     if is_free:
-        check_free([mine], [(claim(1), [theirs])])
+        check_free(one, [one, other])
     else:
         with pytest.raises(
             ClaimError, match=rf"^device w0: is already prepared for claim default/claim-1 \({claim(1).uid}\)"
         ):
-            check_free([mine], [(claim(1), [theirs])])
+            check_free(one, [one, other])
