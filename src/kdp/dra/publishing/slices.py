@@ -250,15 +250,14 @@ def pool_slices(
     """
     memory = memory or Memory()
     entries = {device.id: memory.entry(device, (standard or {}).get(device.id, {})) for device in devices}
-    ids = _ids(entries[device.id] for device in devices)
+    by_name = {entry.name: entry.rendered for entry in entries.values()}
     _check_counters(devices, counters or {})
     sets = {name: render_counters(name, (counters or {})[name]) for name in sorted(counters or {})}
     if limits.combined:
         room = (DEVICES_PER_SLICE, limits.counters_per_slice, limits.consumed_per_slice)
         groups = _filled(_families(devices, sets), room)
     else:
-        groups = _divided([*ids], DEVICES_PER_SLICE)
-    by_name = {entry.name: entry.rendered for entry in entries.values()}
+        groups = _divided([entry.name for entry in entries.values()], DEVICES_PER_SLICE)
     head: _Object = {"driver": pool.driver, "pool": {"name": pool.name}, **pool.nodes}
     found: list[PoolSlice] = []
     for position, names in enumerate(groups):
@@ -275,19 +274,6 @@ def pool_slices(
 
 def _slice(position: int, body: _Object) -> PoolSlice:
     return PoolSlice(position=position, name=slice_name(position, body["driver"], body["pool"]["name"]), body=body)
-
-
-def _ids(entries: Iterable[_Entry]) -> dict[str, str]:
-    """Return the devices' ids by their names."""
-    found: dict[str, str] = {}
-    for entry in entries:
-        name, device_id = entry.name, entry.device.id
-        if name in found:
-            raise InvalidValueError(
-                f"devices {found[name]!r} and {device_id!r}: both are named {name!r} in the API; give them other ids"
-            )
-        found[name] = device_id
-    return found
 
 
 def _divided(names: Sequence[str], most: int) -> list[Sequence[str]]:
