@@ -10,8 +10,7 @@ from typing import Final
 from hypothesis import HealthCheck, settings
 
 import kdp
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 from kdp.dra.standard_attributes import standard_attributes
 from kdp.hardware import Host
 from kdp.testing import SysfsTree

@@ -19,8 +19,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.cluster.client import KubeApi
-from kdp.dra.claims.jobs import JobOutcome
-from kdp.dra.claims.prepare import Preparer
+from kdp.dra.claims.prepare import JobOutcome, Preparer
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
 from kdp.model.claims import Claim

@@ -14,8 +14,7 @@ import kdp
 from kdp.dra.claims.parameters import read_parameters
 from kdp.dra.names import device_name
 from kdp.dra.publishing.feature_gates import dropped_fields, publishable
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, PoolSlice, pool_slices, writes
+from kdp.dra.publishing.slices import Limits, Pool, PoolSlice, pool_slices, writes
 
 from .conftest import MakeCluster, Namespace
 from .deploy import pod

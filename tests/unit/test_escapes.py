@@ -20,6 +20,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import kdp
 from kdp.cli import streams
 from kdp.cli.failures import Refusal, line_of
 from kdp.cluster import events
@@ -28,8 +29,8 @@ from kdp.daemon.logs import JsonFormatter, TextFormatter
 from kdp.daemon.probes import Probes
 from kdp.daemon.readiness import Readiness
 from kdp.daemon.stderr_handler import StderrHandler
-from kdp.dra import wire
-from kdp.dra.claims.jobs import JobOutcome
+from kdp.dra import health, servicer
+from kdp.dra.claims.prepare import JobOutcome
 from kdp.errors import AllocationError, printable, sentence, within_bytes
 from kdp.model.devices import Health
 from kdp.proto.dra.v1 import api_pb2
@@ -128,18 +129,20 @@ async def _body(details: Mapping[str, object]) -> str:
 
 
 def claim_error(text: str) -> str:
-    reply = api_pb2.NodePrepareResourcesResponse.FromString(wire.encode_prepared({"uid": JobOutcome(error=text)}))
+    reply = api_pb2.NodePrepareResourcesResponse.FromString(servicer.encode_prepared({"uid": JobOutcome(error=text)}))
     return reply.claims["uid"].error
 
 
 def unprepare_error(text: str) -> str:
-    reply = api_pb2.NodeUnprepareResourcesResponse.FromString(wire.encode_unprepared({"uid": JobOutcome(error=text)}))
+    reply = api_pb2.NodeUnprepareResourcesResponse.FromString(
+        servicer.encode_unprepared({"uid": JobOutcome(error=text)})
+    )
     return reply.claims["uid"].error
 
 
 def device_health(text: str) -> str:
-    report = wire.DeviceReport(name="w0", is_healthy=False, message=text)
-    reply = health_pb.NodeWatchResourcesResponse.FromString(wire.encode_health("p", [report], at=0, timeout=1))
+    device = kdp.Device(id="w0", health=kdp.Health.unhealthy(text))
+    reply = health_pb.NodeWatchResourcesResponse.FromString(health.encode_health("p", [device], at=0, timeout=1))
     return reply.devices[0].message
 
 

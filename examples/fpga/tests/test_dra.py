@@ -10,8 +10,7 @@ import pytest
 import kdp
 from kdp.dra.claims.cdi_specs import check_edits
 from kdp.dra.claims.parameters import check_declared, read_parameters
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 from kdp.dra.standard_attributes import standard_attributes
 from kdp_fpga import Fpga
 from kdp_fpga.programming import FpgaConfig

@@ -9,8 +9,7 @@ import pytest
 
 import kdp
 from kdp.dra.claims.cdi_specs import check_edits
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 from kdp_example_generic import Generic
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import kdp_example_minimal
 from kdp.dra.claims.cdi_specs import check_edits
 from kdp.dra.names import driver_name
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 
 
 def test_its_devices_are_published() -> None:

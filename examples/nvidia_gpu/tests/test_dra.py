@@ -8,8 +8,7 @@ import attrs
 import pytest
 
 import kdp
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 from kdp.dra.standard_attributes import standard_attributes
 from kdp_nvidia_gpu import GpuConfig, NvidiaGpu
 from kdp_nvidia_gpu.fake import NvmlState

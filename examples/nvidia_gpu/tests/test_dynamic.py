@@ -11,8 +11,7 @@ import attrs
 import pytest
 
 import kdp
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 from kdp_nvidia_gpu import NvidiaGpu
 from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
 from kdp_nvidia_gpu.nvml import pynvml

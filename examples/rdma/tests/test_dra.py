@@ -8,8 +8,7 @@ import pytest
 
 import kdp
 from kdp.dra.claims.cdi_specs import check_edits
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 from kdp.dra.standard_attributes import standard_attributes
 from kdp.testing import SysfsTree
 from kdp_rdma import Rdma

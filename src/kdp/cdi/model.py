@@ -18,9 +18,6 @@ from ..errors import InvalidValueError
 from ..model.edits import Hook, tuple_of
 from ..model.names import check_absolute_path, check_cdi_device_name, check_cdi_kind, check_env_variable
 
-_VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "1.1.0")
-"""Versions that added something, of those that are still read; 0.8.0 and 1.0.0 added nothing."""
-
 _MOST_UINT32 = 2**32 - 1
 
 _NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -95,11 +92,6 @@ class CdiNode:
     uid: int | None = attrs.field(default=None, validator=_optional_uint32("uid", "1000"))
     gid: int | None = attrs.field(default=None, validator=_optional_uint32("gid", "44"))
 
-    @property
-    def version(self) -> str:
-        """The lowest version that carries it."""
-        return "0.3.0" if self.host_path in (None, self.path) else "0.5.0"
-
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
         return _present(
@@ -127,11 +119,6 @@ class CdiMount:
     container_path: str = attrs.field(converter=_container_path)
     options: tuple[str, ...] = attrs.field(default=(), converter=_texts)
     type: str | None = None
-
-    @property
-    def version(self) -> str:
-        """The lowest version that carries it."""
-        return "0.3.0" if self.type is None else "0.4.0"
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
@@ -220,16 +207,6 @@ class CdiEdits:
     def __bool__(self) -> bool:
         return any((self.env, self.device_nodes, self.mounts, self.hooks, self.net_devices, self.additional_gids))
 
-    @property
-    def versions(self) -> set[str]:
-        """The lowest version for each part."""
-        found = {node.version for node in self.device_nodes} | {mount.version for mount in self.mounts}
-        if self.additional_gids:
-            found.add("0.7.0")
-        if self.net_devices:
-            found.add("1.1.0")
-        return found
-
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
         return _present(
@@ -307,17 +284,14 @@ class CdiSpec:
     @property
     def version(self) -> str:
         """The lowest ``cdiVersion`` that carries it; 1.1.0 where network interfaces move."""
-        needed = self.edits.versions.union(*(device.edits.versions for device in self.devices))
-        if self.annotations or any(device.annotations for device in self.devices) or "." in self.kind.partition("/")[2]:
-            needed.add("0.6.0")
-        if any(not device.name[0].isalpha() for device in self.devices):
-            needed.add("0.5.0")
-        return max(needed, key=_VERSIONS.index, default=_VERSIONS[0])
+        return lowest_version(self._body())
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
+        return {"cdiVersion": self.version, **self._body()}
+
+    def _body(self) -> dict[str, Any]:
         return _present(
-            cdiVersion=self.version,
             kind=self.kind,
             annotations=dict(self.annotations),
             devices=[device.as_json() for device in self.devices],
@@ -328,3 +302,33 @@ class CdiSpec:
         """Return the bytes of its file."""
         text = json.dumps(self.as_json(), indent=2, ensure_ascii=False)
         return _NOT_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode() + b"\n"
+
+
+def lowest_version(spec: Mapping[str, Any], *, as_library: bool = False) -> str:
+    """Return the lowest version that may have what a spec says; 0.8.0 and 1.0.0 added nothing.
+
+    Args:
+        spec: The spec as JSON has it.
+        as_library: Whether it is what the reference library thinks. That looks for host paths and types of mounts in
+            the spec's own edits and in those of the last device: its module is written in Go 1.21 or older, where a
+            loop has one variable, and it keeps pointers to that.
+    """
+    devices = spec["devices"]
+    own = spec.get("containerEdits") or {}
+    edits = [own, *(device["containerEdits"] for device in devices)]
+    rdts = [each["intelRdt"] for each in edits if each.get("intelRdt") is not None]
+    if any(rdt["schemata"] is not None or rdt["enableMonitoring"] for rdt in rdts):
+        return "1.1.0"
+    if any(each.get("netDevices") for each in edits):
+        return "1.1.0"
+    if rdts or any(each.get("additionalGids") for each in edits):
+        return "0.7.0"
+    annotated = any(each.get("annotations") for each in (spec, *devices))
+    if annotated or "." in spec["kind"].partition("/")[2]:
+        return "0.6.0"
+    if any(device["name"][0].isdigit() for device in devices):
+        return "0.5.0"
+    edits = [own, devices[-1]["containerEdits"]] if as_library else edits
+    if any(node.get("hostPath") for each in edits for node in each.get("deviceNodes", ())):
+        return "0.5.0"
+    return "0.4.0" if any(mount.get("type") for each in edits for mount in each.get("mounts", ())) else "0.3.0"

@@ -19,7 +19,7 @@ from ..errors import InvalidValueError
 from ..model.edits import Hook, HookName
 from ..model.names import check_cdi_device_name, check_cdi_kind, is_utf8
 from ..storage.documents import parse_json
-from .model import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec
+from .model import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec, lowest_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ def check_spec(document: object, *, where: str) -> dict[str, Any]:
         InvalidValueError: A runtime refuses the spec; the text names the place and the rule.
     """
     spec: dict[str, Any] = _SPEC(document, where)
-    needed, said = _needed_version(spec), spec["cdiVersion"]
+    needed, said = lowest_version(spec, as_library=True), spec["cdiVersion"]
     if _VERSIONS.index(needed) > _VERSIONS.index(said):
         raise InvalidValueError(f"{where}: cdiVersion {said!r}: the content of the spec needs at least {needed}")
     return spec
@@ -114,29 +114,6 @@ def _modelled(edits: Mapping[str, Any]) -> CdiEdits:
         ],
         additional_gids=edits["additionalGids"],
     )
-
-
-def _needed_version(spec: Mapping[str, Any]) -> str:
-    """Return the lowest version that may have what the spec says."""
-    devices = spec["devices"]
-    edits = [spec["containerEdits"], *(device["containerEdits"] for device in devices)]
-    rdts = [each["intelRdt"] for each in edits if each["intelRdt"] is not None]
-    if any(rdt["schemata"] is not None or rdt["enableMonitoring"] for rdt in rdts):
-        return "1.1.0"
-    if any(each["netDevices"] for each in edits):
-        return "1.1.0"
-    if rdts or any(each["additionalGids"] for each in edits):
-        return "0.7.0"
-    if spec["annotations"] or any(device["annotations"] for device in devices) or "." in spec["kind"].split("/")[1]:
-        return "0.6.0"
-    if any(device["name"][0].isdigit() for device in devices):
-        return "0.5.0"
-    # The library looks for these two in the spec's own edits and in those of the last device: its module is written in
-    # Go 1.21 or older, where a loop has one variable, and it keeps pointers to that.
-    edits = [spec["containerEdits"], devices[-1]["containerEdits"]]
-    if any(node["hostPath"] for each in edits for node in each["deviceNodes"]):
-        return "0.5.0"
-    return "0.4.0" if any(mount["type"] for each in edits for mount in each["mounts"]) else "0.3.0"
 
 
 # -- types -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import grpc
 
 from ..errors import AlreadyConnectedError, RegistrationError, RegistrationRefusedError
 from ..kubelet import KubeletState, look
-from ..kubelet.channel import unix_target
+from ..kubelet.server import unix_target
 from ..kubelet.sockets import check_length, is_plugin_socket, plugin_prefix
 from . import wire
 

@@ -8,7 +8,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from ..kubelet.greeting import greet
+from ..kubelet.sockets import greet
 from .living import pod_of
 from .node import text_of
 

@@ -8,8 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from ..daemon.found_sockets import why_no_socket
-from ..kubelet.greeting import greet
-from ..kubelet.sockets import missing_right
+from ..kubelet.sockets import greet, missing_right
 from .answers import Answer, failed, not_known, ok, question, warning
 from .commands import kubectl, logs, look_for_pods, process
 from .directories import AS_ROOT, is_denied

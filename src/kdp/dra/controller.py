@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 import anyio
+import attrs
 from typing_extensions import override
 
 from ..errors import ConfigurationError
@@ -21,7 +22,7 @@ from ..supervision.service import Service
 from ..supervision.shared_state import SharedState, states_for
 from .driver import Status, driver_of, supervisor_of
 from .names import check_pool_name
-from .plugin import NOT_PUBLISHED, DriverStatus, judged
+from .plugin import DriverStatus
 from .publishing.feed import Feed
 from .publishing.publisher import Publisher
 from .publishing.slices import Pool
@@ -63,43 +64,18 @@ class PoolController(Service):
         agreed(backends, options.host)
         self._api = options.api
         self._driver = driver_of(backend, options.name)
-        self._pool = Pool.of_network(self._driver, check_pool_name(options.pool), options.labels)
+        pool = Pool.of_network(self._driver, check_pool_name(options.pool), options.labels)
         self._supervisor = supervisor_of(backend, options, host=None, state=state)
-        self._publisher = Publisher(options.api, self._pool)
         # Standard attributes are those of a node's own devices: where this process runs means nothing for others.
-        self._feed = Feed(
-            self._driver,
-            self._supervisor,
-            self._publisher,
-            health_taint=options.health_taint,
-            history=options.history,
-        )
+        self._feed = Feed(self._supervisor, pool, options)
         self._writing: anyio.CancelScope
         self._supervisors.append(self._supervisor)
 
     @override
     def status(self) -> Status:
         """Return where everything stands now."""
-        found = self._supervisor.discovery.value
-        devices = found.devices or ()
-        publication = self._publisher.status.value
-        trouble = self._feed.problem or publication.problem
-        is_missing, trouble = judged(publication, trouble, has_devices=bool(devices))
-        is_published = publication.generation > 0 and not is_missing
-        driver = DriverStatus(
-            driver=self._driver,
-            is_registered=False,
-            reason=None if is_published else trouble or NOT_PUBLISHED,
-            devices=len(devices),
-            healthy=sum(device.health.is_healthy for device in devices),
-            faults=found.health,
-            found=devices,
-            publication=publication,
-            problem=trouble if is_published else None,
-            is_missing=is_missing,
-            serves=False,
-            claims=None,
-        )
+        known = DriverStatus.of(self._driver, self._supervisor.discovery.value, self._feed)
+        driver = attrs.evolve(known, serves=False, claims=None)
         return Status(drivers={self._driver: driver}, backends=self._problems, absent=self._absent)
 
     @property
@@ -114,9 +90,7 @@ class PoolController(Service):
 
     async def _write(self) -> None:
         with self._writing:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._publisher.run)
-                tasks.start_soon(self._feed.run)
+            await self._feed.run()
 
     @override
     async def _end(self, until: float) -> None:

@@ -6,7 +6,7 @@ half of that time; and nothing is told while nobody knows how they are: then the
 Kubelets from 1.34 to 1.36 open the stream of v1alpha1 to every driver, also where it is not announced, and again every
 5 s if it ends or fails: such a stream is held open and silent.
 
-The kubelet evicts nobody because of health. A taint does, if it is to (`kdp.dra.taints`).
+The kubelet evicts nobody because of health. A taint does, if it is to (`kdp.dra.render.tainted`).
 
 Source: DRA contract section 2.6.
 """
@@ -17,19 +17,26 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..errors import within_bytes
+from ..proto.drahealth.v1 import api_pb2 as health_pb
 from .names import device_name
-from .wire import DeviceReport, encode_health
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import grpc
 
     from ..concurrency.observable import Observable
+    from ..model.devices import Device, Health
     from ..supervision.publisher import Discovery
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
 TIMEOUT = 30
 """Seconds; the kubelet's own default."""
+
+MAX_MESSAGE_BYTES = 1024
+"""Of a device's health; a kubelet cuts what is longer in the middle of a letter (DRA contract section 2.6)."""
 
 
 class HealthStreams:
@@ -67,15 +74,16 @@ class HealthStreams:
             await asyncio.wait(tasks)
 
     async def _tell(self, context: _Context) -> None:
-        reported: tuple[DeviceReport, ...] | None = None
+        reported: list[tuple[str, Health]] | None = None
         at, since = 0.0, 0
         while True:
             version, found = self._discovery.version, self._discovery.value
-            reports = _reports(found)
-            if reports is not None and (reports != reported or time.monotonic() - at >= self._timeout / 2):
-                since = int(time.time()) if reports != reported else since
-                reported, at = reports, time.monotonic()
-                await context.write(encode_health(self._pool, reports, at=since, timeout=self._timeout))
+            if found.devices is not None and found.unknown is None:  # somebody knows
+                state = [(device.id, device.health) for device in found.devices]
+                if state != reported or time.monotonic() - at >= self._timeout / 2:
+                    since = int(time.time()) if state != reported else since
+                    reported, at = state, time.monotonic()
+                    await context.write(encode_health(self._pool, found.devices, at=since, timeout=self._timeout))
             try:
                 async with asyncio.timeout(max(0.0, at + self._timeout / 2 - time.monotonic()) or self._timeout / 2):
                     await self._discovery.after(version)
@@ -83,13 +91,22 @@ class HealthStreams:
                 continue
 
 
-def _reports(found: Discovery) -> tuple[DeviceReport, ...] | None:
-    """Return what is to be said; None: nobody knows."""
-    if found.devices is None or found.unknown is not None:
-        return None
-    return tuple(
-        DeviceReport(
-            name=device_name(device.id), is_healthy=device.health.is_healthy, message=device.health.reason or ""
+def encode_health(pool: str, devices: Iterable[Device], *, at: int, timeout: int) -> bytes:
+    """Return a NodeWatchResourcesResponse.
+
+    Args:
+        pool: The pool's name.
+        devices: All devices.
+        at: Since when it is so, in seconds since 1970.
+        timeout: Seconds after which the kubelet must not believe it any more.
+    """
+    reply = health_pb.NodeWatchResourcesResponse()
+    for device in devices:
+        reply.devices.add(
+            device=health_pb.DeviceIdentifier(pool_name=pool, device_name=device_name(device.id)),
+            health=health_pb.HEALTHY if device.health.is_healthy else health_pb.UNHEALTHY,
+            last_updated_time=at,
+            health_check_timeout_seconds=timeout,
+            message=within_bytes(device.health.reason or "", MAX_MESSAGE_BYTES),
         )
-        for device in found.devices
-    )
+    return reply.SerializeToString()

@@ -6,7 +6,7 @@ has called, if the kubelet has not registered the driver for a minute.
 
 The devices are published when the kubelet has registered the driver, not before: a pod that comes sooner is refused by
 the kubelet, and not tried again for a minute. Nor are they while the node still offers them by a device plugin
-(`kdp.dra.publishing.exclusivity`).
+(`kdp.dra.publishing.feed`).
 """
 
 from __future__ import annotations
@@ -23,34 +23,28 @@ from typing import TYPE_CHECKING, final
 import anyio
 import attrs
 
-from ..cdi import CdiDirectory
 from ..cluster.events import EventRecorder
 from ..concurrency import threads
 from ..concurrency.backoff import Backoff
 from ..errors import CheckpointError, sentence
-from ..hardware.host import boot_id_of
 from ..kubelet.plugin_watcher import Registration
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..model.devices import Device
-from ..supervision.backend_validation import scrubs
 from ..supervision.health import DeviceHealth
 from ..supervision.obstacles import Offer
 from ..supervision.service import DRAIN_SECONDS, MAX_LISTED, HeldClaim
 from .claims.prepare import Preparer
-from .claims.status import ClaimStatusWriter
 from .health import HealthStreams
 from .publishing.actions import PublisherStatus
-from .publishing.exclusivity import Exclusivity
 from .publishing.feed import Feed
-from .publishing.publisher import Publisher
 from .publishing.slices import Pool
-from .servicer import DraServicer, versions
+from .servicer import handlers, versions
 from .sockets import DriverSockets
-from .standard_attributes import StandardAttributes
 
 if TYPE_CHECKING:
     from ..hardware import Host
+    from ..supervision.publisher import Discovery
     from ..supervision.supervisor import Supervisor
     from .options import DriverOptions
 
@@ -125,6 +119,33 @@ class DriverStatus:
     claims: tuple[HeldClaim, ...] | None = ()
     since: float | None = None
 
+    @classmethod
+    def of(cls, driver: str, found: Discovery, feed: Feed | None) -> DriverStatus:
+        """Return what is known of the devices, and of their slices; without a feed nothing is published here."""
+        devices = found.devices or ()
+        publication = PublisherStatus() if feed is None else feed.publisher.status.value
+        trouble = None if feed is None else feed.trouble
+        is_behind = publication.generation > 0 and publication.is_behind(time.monotonic())
+        is_missing = is_behind and publication.is_missing and bool(devices)
+        if is_missing:
+            trouble = MISSING if trouble is None else f"{MISSING}: {trouble}"
+        elif is_behind:
+            trouble = trouble or BEHIND
+        is_published = feed is None or (publication.generation > 0 and not is_missing)
+        return cls(
+            driver=driver,
+            is_registered=False,
+            reason=None if is_published else trouble or NOT_PUBLISHED,
+            devices=len(devices),
+            healthy=sum(device.health.is_healthy for device in devices),
+            faults=found.health,
+            found=devices,
+            publication=publication,
+            problem=trouble if is_published else None,
+            is_missing=is_missing,
+            publishes=feed is not None,
+        )
+
     @property
     def state(self) -> str:
         """``waiting`` for the kubelet, ``registered`` with it but nothing is published yet, or ``published``."""
@@ -174,14 +195,6 @@ class DriverStatus:
         return is_served or self.is_absent
 
 
-def judged(publication: PublisherStatus, trouble: str | None, *, has_devices: bool) -> tuple[bool, str | None]:
-    """Return whether all slices that were published are gone, and what is said of slices that are not as wanted."""
-    is_behind = publication.generation > 0 and publication.is_behind(time.monotonic())
-    if is_behind and publication.is_missing and has_devices:
-        return True, MISSING if trouble is None else f"{MISSING}: {trouble}"
-    return False, trouble or (BEHIND if is_behind else None)
-
-
 class DraPlugin:
     """Serves one driver to the kubelet and its devices to the scheduler.
 
@@ -199,68 +212,28 @@ class DraPlugin:
         InvalidNameError: No socket's name fits into a directory.
     """
 
-    def __init__(
-        self,
-        driver: str,
-        *,
-        supervisor: Supervisor,
-        host: Host,
-        options: DriverOptions,
-    ) -> None:
+    def __init__(self, driver: str, *, supervisor: Supervisor, host: Host, options: DriverOptions) -> None:
         self.driver = driver
         self._supervisor = supervisor
         self._registry = options.paths.plugins_registry_dir
         self._data = options.paths.plugins_dir / driver
-        pool = Pool.of_node(driver, options.node)
         self._offer = Offer(supervisor.discovery)
         self._unwritable: tuple[str, ...] = ()
-        publisher: Publisher | None = None
-        if options.pool is None:
-            publisher = Publisher(options.api, pool, owner=options.node)
-        else:
-            pool = attrs.evolve(pool, name=options.pool)  # another process publishes it
-        self._publisher = publisher
-        self._events = EventRecorder(options.api, driver, options.node)
         self._feed: Feed | None = None
-        if publisher is not None:
-            self._feed = Feed(
-                driver,
-                supervisor,
-                publisher,
-                health_taint=options.health_taint,
-                standard=StandardAttributes(host),
-                exclusivity=Exclusivity(options.api, options.node, supervisor.backend),
-                discovery=self._offer.discovery,
-                history=options.history,
-            )
-        self._claim_grace = options.claim_grace
-        self._health = options.health
-        self._calls = options.calls
+        if options.pool is None:
+            pool = Pool.of_node(driver, options.node)
+            self._feed = Feed(supervisor, pool, options, host=host, discovery=self._offer.discovery)
+        self._events = EventRecorder(options.api, driver, options.node)
+        self._options = options
         self._sockets_named = partial(
             DriverSockets.of, driver, registry=self._registry, data=self._data, pod_uid=options.pod_uid
         )
         self._sockets_named()  # directories whose paths leave no room for a name are refused now
         self._was_called_in_vain = False
-        self.preparer = Preparer(
-            driver,
-            pool=pool.name,
-            supervisor=supervisor,
-            api=options.api,
-            host=host,
-            directory=self._data,
-            cdi=CdiDirectory(options.cdi),
-            boot_id=boot_id_of(host) if options.boot_id is None else options.boot_id,
-            statuses=ClaimStatusWriter(options.api, driver, of_node=publisher is not None)
-            if options.device_status
-            else None,
-            metadata=options.device_metadata,
-            scrubs=scrubs(supervisor.backend, options.release_policy),
-            history=options.history,
-        )
+        self.preparer = Preparer(driver, supervisor=supervisor, host=host, options=options)
         supervisor.outdated = self.preparer.outdated
-        self._streams = HealthStreams(pool.name, self._offer.discovery, is_on=options.health)
+        self._streams = HealthStreams(options.pool or options.node, self._offer.discovery, is_on=options.health)
         self._servers: list[SocketServer] = []
-        self._history = options.history
         self._since = time.monotonic()
         self._problem: str | None = "it has not begun yet"
         self._is_registered = False
@@ -273,36 +246,18 @@ class DraPlugin:
     def status(self) -> DriverStatus:
         """Where the driver stands now."""
         found = self._offer.discovery.value
-        devices = found.devices or ()
-        publication = PublisherStatus() if self._publisher is None else self._publisher.status.value
-        is_missing, trouble = judged(publication, self._trouble, has_devices=bool(devices))
-        is_published = self._publisher is None or (publication.generation > 0 and not is_missing)
-        return DriverStatus(
-            driver=self.driver,
+        known = DriverStatus.of(self.driver, found, self._feed)
+        return attrs.evolve(
+            known,
             is_registered=self._is_registered,
-            reason=self._problem or self._offer.obstacle or (None if is_published else trouble or NOT_PUBLISHED),
+            reason=self._problem or self._offer.obstacle or known.reason,
             obstacle=self._offer.obstacle,
             unwritable=self._unwritable,
-            is_missing=is_missing,
             is_absent=found.devices is None and found.is_absent,
-            devices=len(devices),
-            healthy=sum(device.health.is_healthy for device in devices),
-            faults=found.health,
-            found=devices,
             set_aside=tuple(self.preparer.store.set_aside),
-            publication=publication,
-            problem=trouble if is_published else None,
-            publishes=self._publisher is not None,
             claims=self.preparer.store.held,
             since=self._since,
         )
-
-    @property
-    def _trouble(self) -> str | None:
-        """Why the slices are not as they should be."""
-        if self._feed is None or self._publisher is None:
-            return None
-        return self._feed.problem or self._publisher.status.value.problem
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -313,9 +268,8 @@ class DraPlugin:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._offer.run)
                     tasks.start_soon(self._look_for_obstacles)
-                    if self._publisher is not None and self._feed is not None:
-                        tasks.start_soon(self._publisher.run)
-                        tasks.start_soon(self._publish_forever, self._feed)
+                    if self._feed is not None:  # a pod that comes before the kubelet knows the driver is refused by it
+                        tasks.start_soon(self._feed.run, self._was_registered)
                     tasks.start_soon(self._serve_forever)
                     tasks.start_soon(self._record_events)
         finally:
@@ -397,10 +351,10 @@ class DraPlugin:
     async def _collect_forever(self) -> None:
         while True:
             try:
-                await self.preparer.collect(grace=self._claim_grace)
+                await self.preparer.collect(grace=self._options.claim_grace)
             except CheckpointError as error:
                 logger.warning("%s: %s", self.driver, sentence(error))
-            await anyio.sleep(min(COLLECT_PAUSE, self._claim_grace / 2))
+            await anyio.sleep(min(COLLECT_PAUSE, self._options.claim_grace / 2))
 
     async def _record_events(self) -> None:
         """Tell the cluster what somebody must do something about."""
@@ -413,8 +367,8 @@ class DraPlugin:
                     f"{self.driver}: the saved state of claim {uid} cannot be read, and is set aside in "
                     f"{self.preparer.store.directory}; its devices may still be in use",
                 )
-            if self._trouble != trouble:
-                trouble, since = self._trouble, time.monotonic()
+            if self._feed is not None and self._feed.trouble != trouble:
+                trouble, since = self._feed.trouble, time.monotonic()
             if trouble is not None and time.monotonic() - since >= PATIENCE:
                 await self._events.warn("DevicesNotPublished", f"{self.driver}: {trouble}")
             await anyio.sleep(EVENT_PAUSE)
@@ -426,8 +380,8 @@ class DraPlugin:
             self._is_registered, self._since = False, time.monotonic()
         if problem != self._last_problem:
             self._last_problem = problem
-            if self._history is not None:
-                self._history.add("disconnected", self.driver, problem)
+            if self._options.history is not None:
+                self._options.history.add("disconnected", self.driver, problem)
             logger.warning("%s: not registered: %s", self.driver, problem, extra={"driver": self.driver})
 
     # -- sockets -------------------------------------------------------------------------------------------------------
@@ -456,12 +410,12 @@ class DraPlugin:
         registration = Registration(
             type="DRAPlugin",
             name=self.driver,
-            versions=versions(health=self._health),
+            versions=versions(health=self._options.health),
             endpoint=str(sockets.service),
             notified=self._notified,
         )
-        handlers = DraServicer(self.driver, self.preparer, self._streams, self._calls).handlers()
-        for path, services in ((sockets.service, handlers), (sockets.registration, [registration.handler()])):
+        own = handlers(self.driver, self.preparer, self._streams, self._options.calls)
+        for path, services in ((sockets.service, own), (sockets.registration, [registration.handler()])):
             server = SocketServer(path, services)
             self._servers.append(server)
             await server.start()
@@ -481,14 +435,7 @@ class DraPlugin:
         self._problem = self._last_problem = None
         if not self._is_registered:
             logger.info("%s: registered with the kubelet", self.driver, extra={"driver": self.driver})
-            if self._history is not None:
-                self._history.add("registered", self.driver)
+            if self._options.history is not None:
+                self._options.history.add("registered", self.driver)
             self._is_registered, self._since = True, time.monotonic()
         self._was_registered.set()
-
-    # -- devices -------------------------------------------------------------------------------------------------------
-
-    async def _publish_forever(self, feed: Feed) -> None:
-        """Hand what is known of the devices to the publisher, as soon as the kubelet has registered the driver."""
-        await self._was_registered.wait()
-        await feed.run()

@@ -1,27 +1,42 @@
 """A `kdp.Device` as an entry of a ResourceSlice, and counter sets as the API has them.
 
 `kdp.Device` has checked what can be wrong without a server; the rest is the server's to say. Names are sorted, so that
-equal devices are equal bytes.
+equal devices are equal bytes. An unhealthy device has a taint.
+
+Amounts are written as the API server writes them, so that what is read back is what was sent. The server keeps a
+quantity's kind of suffix (1024 or 1000) and writes the largest one that leaves a whole number: ``1024Mi`` is ``1Gi``,
+``1.5`` is ``1500m`` (``k8s.io/apimachinery`` ``pkg/api/resource``). What has more than nine decimals or is beyond 63
+bits it would change silently; we refuse that.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
+from ..errors import InvalidValueError
+from ..model.claims import Taint
 from ..model.devices import Version
 from ..model.names import MAX_ATTRIBUTE_BYTES
-from .amounts import canonical
+from ..model.quantities import Amount, Quantity, exact
+from ..supervision.health import UNSPECIFIED
 from .names import device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from ..model.claims import RequestPolicy, Taint
+    from ..model.claims import RequestPolicy, TaintEffect
     from ..model.devices import AttributeValue, Device
-    from ..model.quantities import Amount
+    from ..supervision.health import DeviceHealth
 
 RESOURCE: Final = "resource"
 """The attribute of a device that names its resource itself."""
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+_LARGEST = 2**63 - 1
 
 
 def in_short(resource: str) -> str:
@@ -111,3 +126,66 @@ def _policy(policy: RequestPolicy) -> dict[str, Any]:
 def _taint(taint: Taint) -> dict[str, Any]:
     rendered = {"key": taint.key, "effect": taint.effect}
     return {"key": taint.key, "value": taint.value, "effect": taint.effect} if taint.value else rendered
+
+
+# -- taints ------------------------------------------------------------------------------------------------------------
+
+
+def health_key(driver: str) -> str:
+    """Return the key of the taint that an unhealthy device has."""
+    return f"{driver}/unhealthy"
+
+
+def tainted(
+    devices: Iterable[Device], driver: str, effect: TaintEffect | None, health: Mapping[str, DeviceHealth]
+) -> tuple[Device, ...]:
+    """Return the devices with a taint on those that are unhealthy. The taint's value is the kind of the fault.
+
+    Args:
+        devices: The devices.
+        driver: The driver's name, of which the taint's key is made.
+        effect: The taint's; None: there is none.
+        health: How those devices are that are not simply healthy, by id.
+    """
+    if effect is None:
+        return tuple(devices)
+    key = health_key(driver)
+
+    def taint(device: Device) -> Device:
+        kind = health[device.id].kind if device.id in health else UNSPECIFIED
+        value = re.sub(r"[^A-Za-z0-9._-]+", "-", kind)[:63].strip(
+            "._-"
+        )  # it has the form of a label's; it may be empty
+        return attrs.evolve(device, taints=(*device.taints, Taint(key=key, effect=effect, value=value)))
+
+    return tuple(device if device.health.is_healthy else taint(device) for device in devices)
+
+
+# -- amounts -----------------------------------------------------------------------------------------------------------
+
+
+def canonical(amount: Amount) -> str:
+    """Return an amount in the server's notation.
+
+    Raises:
+        InvalidValueError: The server would round it or cut it off.
+    """
+    value = exact(amount)
+    nano = value * 10**9
+    if abs(value) > _LARGEST or nano != int(nano):
+        raise InvalidValueError(
+            f"amount {amount}: must be at most {_LARGEST} and have at most 9 decimals: the API server would change it"
+        )
+    if isinstance(amount, Quantity) and amount.text.endswith("i") and abs(value) >= 1024 and value == int(value):
+        return _suffixed(int(value), 1024, _BINARY)
+    return _suffixed(int(nano), 1000, _DECIMAL)
+
+
+def _suffixed(whole: int, base: int, suffixes: tuple[str, ...]) -> str:
+    if whole == 0:
+        return "0"
+    place = 0
+    while whole % base == 0 and place < len(suffixes) - 1:
+        whole //= base
+        place += 1
+    return f"{whole}{suffixes[place]}"

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from ..errors import PodResourcesError
 from ..proto.podresources.v1 import api_pb2 as pb
-from .channel import open_channel
+from .server import open_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable

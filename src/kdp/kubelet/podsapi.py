@@ -17,7 +17,7 @@ import grpc
 from ..concurrency.backoff import Backoff
 from ..concurrency.observable import Observable
 from ..proto.pods.v1alpha1 import api_pb2 as pb
-from .channel import open_channel
+from .server import open_channel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""The only module that makes a gRPC server: one server on one unix socket, which the kubelet calls.
+"""gRPC on unix sockets: the only module that makes a server, which the kubelet calls, or a channel to the kubelet.
+
+A channel is there for a few calls and then gone, so that none outlives a kubelet.
 
 Only the kubelet may call, and it is root. So the socket has mode 0600 from the first moment at which anybody can find
 it, in a directory that only root can write. The caller's credentials (``SO_PEERCRED``) are not checked: gRPC binds,
@@ -14,12 +16,12 @@ from __future__ import annotations
 import contextlib
 import os
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import anyio
 import grpc
 
 from ..storage import forks
-from .channel import unix_target
 from .sockets import bind_error, birthplace, leave_private, make_private
 
 if TYPE_CHECKING:
@@ -34,6 +36,16 @@ _OPTIONS = [
     ("grpc.so_reuseport", 0),
 ]
 
+MAX_RECEIVE_BYTES = 16 * 1024 * 1024
+"""Largest answer in bytes: gRPC's 4 MiB are too few for tens of thousands of devices (contract section 10)."""
+
+_CHANNEL_OPTIONS = [
+    ("grpc.default_authority", "localhost"),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
+    # A connection of its own for each channel: an old one's back-off of up to 120 s must not be inherited.
+    ("grpc.use_local_subchannel_pool", 1),
+]
 
 STREAM_GRACE = 0.1
 """Seconds for a stream's last bytes; an ended stream does not need them, a peer that does not read gets no more."""
@@ -41,6 +53,16 @@ STREAM_GRACE = 0.1
 
 class ServeError(Exception):
     """The socket could not be made; the text says why."""
+
+
+def unix_target(path: Path) -> str:
+    """Return gRPC's address of a unix socket; the path is a URI's, so odd characters are escaped."""
+    return "unix:" + quote(os.fspath(path))
+
+
+def open_channel(path: Path) -> grpc.aio.Channel:
+    """Return a new channel to a unix socket; an async context manager. It connects at its first call."""
+    return grpc.aio.insecure_channel(unix_target(path), options=_CHANNEL_OPTIONS)
 
 
 def hold_core() -> grpc.aio.Channel:

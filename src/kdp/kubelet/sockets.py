@@ -6,6 +6,10 @@ those that the umask leaves, and listens at once.
 
 The private directory lies beside the sockets, because a socket can only be renamed within a file system, and goes when
 it is empty. It and the names in it are hidden: the plugin watcher ignores them (contract section 3).
+
+A connect(2) succeeds as soon as somebody listens, also if that process is stopped or stuck. Every server of gRPC sends
+its SETTINGS frame to each new client (RFC 9113, section 3.4). So `greet` asks without gRPC and without a call: those
+nine bytes prove that the process runs.
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ import socket
 import stat
 import struct
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
 
 from ..model.names import MAX_SOCKET_PATH_BYTES, check_socket_path
 
@@ -37,6 +43,13 @@ _TAIL: Final = len(f"-{'0' * 8}-{'9' * 6}.sock") + 1
 
 UNBORN_SECONDS: Final = 60.0
 """Age in seconds from which a socket in a private directory that refuses connections is no starting process's."""
+
+
+_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""A client's preface with its empty SETTINGS frame."""
+
+_FRAME_HEAD: Final = 9
+_SETTINGS: Final = 4
 
 
 def birthplace(path: Path) -> Path:
@@ -121,11 +134,57 @@ def answered_by_others(directory: Path, is_ours: Callable[[str], object]) -> dic
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 probe.setblocking(False)
                 probe.connect(os.fspath(directory / name))
-                credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-                pid, _, _ = struct.unpack("3i", credentials)
-                if pid != os.getpid():
+                if (pid := _peer(probe)) != os.getpid():
                     found[name] = pid
     return found
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Greeting:
+    """What a socket answered.
+
+    Attributes:
+        error: The error's number of the connect(2); 0: somebody listens.
+        answered: Whether a server of HTTP/2 answered; None: nobody did within the deadline.
+        pid: The listening process; 0: it is in another PID namespace, or nobody listens.
+    """
+
+    error: int = 0
+    answered: bool | None = None
+    pid: int = 0
+
+
+def greet(path: Path, deadline: float) -> Greeting:
+    """Connect to a socket and wait up to ``deadline`` seconds for the server's first frame. It blocks.
+
+    Raises:
+        OSError: No file descriptor is free, or, without a number, the path is too long.
+    """
+    until = time.monotonic() + deadline
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        if error := asking.connect_ex(os.fspath(path)):
+            return Greeting(error=error)
+        pid = _peer(asking)
+        answer = b""
+        with contextlib.suppress(OSError):
+            asking.sendall(_HELLO)
+            while len(answer) < _FRAME_HEAD and (left := until - time.monotonic()) > 0:
+                asking.settimeout(left)
+                if not (received := asking.recv(_FRAME_HEAD - len(answer))):
+                    return Greeting(answered=False, pid=pid)
+                answer += received
+    if not answer:
+        return Greeting(pid=pid)
+    return Greeting(answered=len(answer) == _FRAME_HEAD and answer[3] == _SETTINGS, pid=pid)
+
+
+def _peer(connected: socket.socket) -> int:
+    """Return the id of the process that listens; 0: it is in another PID namespace."""
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, _, _ = struct.unpack("3i", credentials)
+    return int(pid)
 
 
 def leave_private(directory: Path) -> None:

@@ -23,9 +23,9 @@ import kdp
 from kdp.cluster import client
 from kdp.concurrency.backoff import Backoff
 from kdp.dra import driver, plugin
-from kdp.dra.claims import prepare
+from kdp.dra.claims import lifecycle
 from kdp.dra.options import DriverOptions
-from kdp.dra.publishing import exclusivity, pacing
+from kdp.dra.publishing import feed, pacing
 from kdp.storage import files
 
 CLAIM_GRACE = 1.0
@@ -38,8 +38,8 @@ PAUSES = (
     (plugin, "UNREGISTERED_SECONDS", 1.5),
     (plugin, "EVENT_PAUSE", 0.5),
     (plugin, "PATIENCE", 1.0),
-    (exclusivity, "LOOK_PAUSE", 0.3),
-    (prepare, "FETCH_SECONDS", 1.5),
+    (feed, "LOOK_PAUSE", 0.3),
+    (lifecycle, "FETCH_SECONDS", 1.5),
 )
 """What a driver waits for that is longer than a peace."""
 

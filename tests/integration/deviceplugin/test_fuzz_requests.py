@@ -10,7 +10,7 @@ from tests.unit.strategies import scaled
 from typing_extensions import override
 
 import kdp
-from kdp.kubelet.channel import unix_target
+from kdp.kubelet.server import unix_target
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
 from kdp.testing import Pod, SimulatedKubelet
 

@@ -15,12 +15,12 @@ from tests.unit.dra.claims.claims_world import Claims, until
 import kdp
 from kdp.concurrency.observable import Observable
 from kdp.daemon.serving import serve
-from kdp.dra import plugin
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
+from kdp.dra.publishing import feed
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.kubelet import KubeletPaths
-from kdp.kubelet.channel import open_channel
+from kdp.kubelet.server import open_channel
 from kdp.model.claims import Claim
 from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
@@ -151,7 +151,7 @@ async def running(folder: Path, backend: kdp.DeviceBackend, *, wait: bool = True
     """Run a backend as a driver below a folder, until it can be called."""
     paths, api, publisher = KubeletPaths.simulated(folder), Claims(), Publisher()
     paths.plugins_registry_dir.mkdir(exist_ok=True)
-    with mock.patch.object(plugin, "Publisher", return_value=publisher):
+    with mock.patch.object(feed, "Publisher", return_value=publisher):
         made = DraDriver(
             [backend],
             DriverOptions(

@@ -17,9 +17,9 @@ from kdp.dra import health, plugin
 from kdp.dra.claims import hooks
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
-from kdp.dra.publishing import exclusivity, feed
+from kdp.dra.publishing import feed
 from kdp.dra.publishing.actions import PublisherStatus
-from kdp.dra.taints import health_key
+from kdp.dra.render import health_key
 from kdp.errors import ConfigurationError
 from kdp.model.claims import TaintEffect
 from kdp_testkit.patience import PATIENCE
@@ -284,7 +284,7 @@ async def test_a_sick_device_has_the_taint_of_the_policy(folder: Path, effect: T
 async def test_nothing_is_published_while_a_device_plugin_offers_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.01)
+    monkeypatch.setattr(feed, "LOOK_PAUSE", 0.01)
     backend = Widgets("w0")
     async with running(folder, backend, wait=False) as driver:
         driver.api.allocatable = {Widgets.resource: "3"}
@@ -338,7 +338,7 @@ async def test_what_somebody_must_do_something_about_is_an_event_once(
 ) -> None:
     for name in ("PATIENCE", "EVENT_PAUSE"):
         monkeypatch.setattr(plugin, name, 0.02)
-    monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.01)
+    monkeypatch.setattr(feed, "LOOK_PAUSE", 0.01)
     claims = folder / "plugins" / DRIVER / "claims"
     claims.mkdir(parents=True)
     (claims / "the-uid.json").write_bytes(b"\xef\xbb\xbf{")

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.dra.claims.claims_world import Widgets
 
 from kdp.dra.plugin import DriverStatus
-from kdp.dra.publishing import actions, exclusivity
+from kdp.dra.publishing import actions, feed
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp_testkit.dra.objects import node
 from kdp_testkit.patience import PATIENCE
@@ -55,7 +55,7 @@ class Probe:
 async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.02)
+    monkeypatch.setattr(feed, "LOOK_PAUSE", 0.02)
     caplog.set_level("INFO")
     folder: Path = tmp_path_factory.mktemp("d")
     probe = Probe(caplog)

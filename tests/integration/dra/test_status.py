@@ -14,7 +14,7 @@ import pytest
 from tests.unit.dra.claims.claims_world import until as until_so
 
 from kdp.cluster.client import KubeApi
-from kdp.dra.claims.checkpoint import SavedAnswer
+from kdp.dra.claims.checkpoint import Use
 from kdp.dra.claims.status import ClaimStatusWriter
 from kdp.model.claims import Claim
 from kdp_testkit.dra.kubeconfig import write_kubeconfig
@@ -26,7 +26,7 @@ from kdp_testkit.patience import PATIENCE
 DRIVER = "widget.example.com"
 OTHER = "other.example.com"
 URL = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-W0 = SavedAnswer(request="r0", pool="node0", name="w0")
+W0 = Use(request="r0", pool="node0", name="w0", device_id="w0")
 
 
 @asynccontextmanager

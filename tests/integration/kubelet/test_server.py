@@ -21,8 +21,7 @@ import grpc
 import pytest
 from tests.forking import FORK, parent
 
-from kdp.kubelet.channel import unix_target
-from kdp.kubelet.server import SocketServer
+from kdp.kubelet.server import SocketServer, unix_target
 from kdp.kubelet.sockets import is_answered
 from kdp_testkit.patience import PATIENCE
 

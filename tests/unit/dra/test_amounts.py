@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdp import Quantity
-from kdp.dra.amounts import canonical
+from kdp.dra.render import canonical
 from kdp.errors import InvalidValueError
 
 from .. import strategies

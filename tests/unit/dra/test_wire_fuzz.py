@@ -7,8 +7,8 @@ from collections.abc import Callable
 from google.protobuf.message import DecodeError
 from tests.fuzzing import damaged, fuzz
 
-from kdp.dra import wire
-from kdp.dra.claims.jobs import JobOutcome
+from kdp.dra import servicer
+from kdp.dra.claims.prepare import JobOutcome
 from kdp.proto.dra.v1 import api_pb2 as pb
 
 Figure = Callable[[str, float, str], None]
@@ -18,10 +18,9 @@ CLAIMS = [pb.Claim(namespace="default", name="c", uid="u"), pb.Claim(uid=".."), 
 
 def test_a_request_for_claims_is_decoded_or_refused(figure: Figure) -> None:
     def decode(data: bytes) -> None:
-        for each in (wire.decode_prepare, wire.decode_unprepare):
-            outcomes = {claim.uid: JobOutcome(error="no") for claim in each(data)}
-            assert wire.encode_prepared(outcomes) is not None
-            assert wire.encode_unprepared(outcomes) is not None
+        outcomes = {claim.uid: JobOutcome(error="no") for claim in servicer.decode_claims(data)}
+        assert servicer.encode_prepared(outcomes) is not None
+        assert servicer.encode_unprepared(outcomes) is not None
 
     seeds = [pb.NodePrepareResourcesRequest(claims=CLAIMS[:count]).SerializeToString() for count in (1, 2, 3)]
     tried = fuzz("claims_wire", decode, (DecodeError,), damaged(seeds), examples=1000)

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kdp
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 from kdp.hardware import attributes_of
 
 

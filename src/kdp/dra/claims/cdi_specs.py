@@ -26,22 +26,22 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ...cdi import CdiDevice, CdiSpec, cdi_device_name
+from ...cdi import CdiDevice, CdiSpec, cdi_device_name, parse_spec
 from ...cdi.names import qualified
 from ...cdi.render import declared, resolved
-from ...errors import InvalidValueError
+from ...errors import ClaimError, InvalidValueError
 from ...model.claims import Claim, NetworkData
 from ...model.edits import ContainerEdits, Mount, check_environment
 from ...storage.documents import parse_json
 from ...supervision.given import Given, owners_of
-from .checkpoint import Record, SavedAnswer, SavedPart, part_of, typed
+from .checkpoint import Record, part_of, typed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ...hardware import Host
     from ...model.devices import Device
-    from .plan import ClaimPart, Use
+    from .checkpoint import ClaimPart, Use
 
 
 def kind_of(driver: str) -> str:
@@ -63,19 +63,6 @@ def check_edits(edits: ContainerEdits) -> None:
         )
 
 
-@attrs.frozen(kw_only=True)
-class Rendered:
-    """What a part of a claim gives to a container.
-
-    Attributes:
-        devices: The devices of the spec.
-        answers: The devices of the answer.
-    """
-
-    devices: tuple[CdiDevice, ...]
-    answers: tuple[SavedAnswer, ...]
-
-
 def render_part(
     claim: Claim,
     part: ClaimPart,
@@ -89,8 +76,10 @@ def render_part(
     network: Mapping[str, NetworkData] | None = None,
     keeps_nodes: bool = False,
     shared: Collection[str] = (),
-) -> Rendered:
-    """Return what a part of a claim gives to a container, its nodes as declared. Blocks for some stat(2) calls.
+) -> tuple[ClaimPart, list[CdiDevice]]:
+    """Return a part of a claim with what the kubelet is told of it, and the devices of its CDI spec, nodes as declared.
+
+    Blocks for some stat(2) calls.
 
     Args:
         claim: The claim.
@@ -121,32 +110,23 @@ def render_part(
     joined = frozenset(joined_env)
     owns = [_own(device.edits, edits, joined) for device in devices]
     found: list[CdiDevice] = []
-    answers: list[SavedAnswer] = []
+    uses: list[Use] = []
     named = {node.host_path for node in edits.device_nodes} if keeps_nodes else ()
     for position, (use, device, own) in enumerate(zip(part.uses, devices, owns, strict=True)):
-        given = own
+        edited = own
         if not position:
             described = ContainerEdits(mounts=() if metadata is None else [metadata])
-            given = ContainerEdits.merge((("", own), ("", _rest(edits, owns)), ("the device metadata", described)))
-        spec = declared(given)
+            edited = ContainerEdits.merge((("", own), ("", _rest(edits, owns)), ("the device metadata", described)))
+        spec = declared(edited)
         ids: list[str] = []
         if spec:
             name = _name(claim, use)
             found.append(CdiDevice(name=name, edits=spec))
             ids.append(qualified(kind_of(driver), name))
         ids += edits.cdi_devices if not position else ()
-        answers.append(
-            SavedAnswer(
-                request=use.base,
-                pool=use.pool,
-                name=use.name,
-                cdi_ids=tuple(ids),
-                share_id=use.share_id,
-                network=interfaces.get(use.device_id, {}),
-                given=Given.of(device, named, shared).as_json(),
-            )
-        )
-    return Rendered(devices=tuple(found), answers=tuple(answers))
+        given = Given.of(device, named, shared)
+        uses.append(attrs.evolve(use, cdi_ids=tuple(ids), network=interfaces.get(use.device_id, {}), given=given))
+    return attrs.evolve(part, uses=tuple(uses)), found
 
 
 def _network(network: Mapping[str, NetworkData], part: ClaimPart) -> dict[str, dict[str, Any]]:
@@ -197,63 +177,66 @@ def _rest(given: ContainerEdits, owns: Sequence[ContainerEdits]) -> ContainerEdi
     )
 
 
-def spec_of(driver: str, claim: Claim, parts: Iterable[ClaimPart], devices: Sequence[CdiDevice]) -> CdiSpec | None:
+def spec_of(driver: str, record: Record, devices: Sequence[CdiDevice]) -> CdiSpec | None:
     """Return a claim's spec; None: it gives nothing."""
     if not devices:
         return None
-    body = {
-        "claim": attrs.asdict(claim, recurse=False),
-        "parts": [
-            {
-                "request": part.request,
-                "resource": part.resource,
-                "uses": [attrs.asdict(use, recurse=False) for use in part.uses],
-            }
-            for part in parts
-        ],
-    }
-    text = json.dumps(body, separators=(",", ":"))
+    parts = [part.as_json() for part in record.parts]
+    text = json.dumps({"claim": attrs.asdict(record.claim, recurse=False), "parts": parts}, separators=(",", ":"))
     return CdiSpec(kind=kind_of(driver), devices=devices, annotations={f"{driver}/claim": text})
 
 
-def current(record: Record, spec: CdiSpec, known: Mapping[str, Device], host: Host) -> CdiSpec | None:
-    """Return a claim's spec as containers are to see it now; None: none of its devices may be given any more.
+def current(record: Record, known: Mapping[str, Device], host: Host) -> CdiSpec | None:
+    """Return a claim's spec as containers are to see it now; None: it has none, or nothing of it may be given any more.
 
     Blocks for a stat(2) a node.
 
     Args:
         record: The claim's record.
-        spec: Its spec, as declared.
         known: The devices that there are, by id.
         host: The node's files.
     """
-    lost = outdated(record, spec, known)
+    spec = _declared(record)
+    if spec is None:
+        return None
+    lost = _outdated(record, spec, known)
     devices = [
         attrs.evolve(device, edits=resolved(device.edits, host)) for device in spec.devices if device.name not in lost
     ]
     return attrs.evolve(spec, devices=devices) if devices else None
 
 
-def outdated(record: Record, spec: CdiSpec, known: Mapping[str, Device]) -> dict[str, str]:
-    """Return why devices of a claim's spec must not be given any more, by their names in it.
+def check_current(record: Record, known: Mapping[str, Device]) -> None:
+    """Check that all devices of a claim's spec may still be given.
 
     Args:
         record: The claim's record.
-        spec: Its spec, as declared.
         known: The devices that there are, by id; none: they are not known.
+
+    Raises:
+        ClaimError: One may not.
     """
+    spec = _declared(record)
+    if spec is not None and (lost := _outdated(record, spec, known)):
+        raise ClaimError("; ".join(lost.values()))
+
+
+def _declared(record: Record) -> CdiSpec | None:
+    return None if record.spec is None else parse_spec(json.dumps(record.spec), where="the saved CDI spec")
+
+
+def _outdated(record: Record, spec: CdiSpec, known: Mapping[str, Device]) -> dict[str, str]:
+    """Return why devices of a claim's spec must not be given any more, by their names in it."""
     found: dict[str, str] = {}
-    given = {_name(record.claim, use): each for use, each in record.given}
     owners = owners_of(known.values()) if any(use.device_id not in known for use in record.uses) else {}
     nodes = {each.name: [node.host_path or node.path for node in each.edits.device_nodes] for each in spec.devices}
     for use in record.uses:
         name = _name(record.claim, use)
-        answer = given.get(name, Given())
         device = known.get(use.device_id)
         if device is not None:
-            fault = answer.fault(device)
+            fault = use.given.fault(device)
         else:
-            heir = next(answer.heirs(nodes.get(name, ()), owners), None)
+            heir = next(use.given.heirs(nodes.get(name, ()), owners), None)
             fault = None if heir is None else f"is gone, and {heir[0]} is {heir[1].id} now; delete the pod"
         if fault is not None:
             found[name] = f"device {use.device_id} {fault}"
@@ -267,12 +250,6 @@ def record_of(spec: CdiSpec) -> Record | None:
     """
     try:
         body: dict[str, Any] = parse_json(spec.annotations[spec.kind])
-        parts = [part_of(each) for each in body["parts"]]
-        return Record(
-            claim=typed(Claim, body["claim"]),
-            is_complete=False,
-            boot_id="",
-            parts=tuple(SavedPart(part=part) for part in parts),
-        )
+        return Record(claim=typed(Claim, body["claim"]), parts=tuple(map(part_of, body["parts"])))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -32,7 +32,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, final
 from urllib.parse import quote
 
@@ -40,10 +40,11 @@ import attrs
 
 from ...errors import CheckpointError
 from ...model.claims import Claim
+from ...model.quantities import Quantity
 from ...storage import files, reading
 from ...storage.documents import parse_json
 from ...supervision.given import Given
-from .plan import ClaimPart, Use
+from ...supervision.service import HeldClaim
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,44 +64,97 @@ _T = TypeVar("_T")
 _Json = dict[str, Any]
 
 
-@final
-@attrs.frozen(kw_only=True)
-class SavedPart:
-    """One call of ``allocate``, and what is left of it.
-
-    Attributes:
-        part: What it was about.
-        state: What the backend's hooks left.
-        is_released: Whether ``released`` was told.
-    """
-
-    part: ClaimPart
-    state: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
-    is_released: bool = False
+_OF_ALLOCATION: Final = ("request", "pool", "name", "device_id", "share_id", "is_admin", "consumed")
+"""Fields of a `Use` that say what the scheduler allocated; the others are the answer to the kubelet."""
 
 
 @final
 @attrs.frozen(kw_only=True)
-class SavedAnswer:
-    """One device in the answer to the kubelet.
+class Use:
+    """One device as a claim has it: a result of the allocation, and what the kubelet is told of it.
 
     Attributes:
-        request: The request's base name.
+        request: The request's full name.
         pool: The pool's name.
         name: The device's name in the API.
-        cdi_ids: What the container runtime is to add; may be none.
+        device_id: Its id here.
         share_id: Which share of it; "": it is not shared.
-        network: What is known of its network interface, as the API has it; not a part of the answer itself.
-        given: What of the device its CDI spec names for good, as `Given` saves it; not a part of the answer, either.
+        is_admin: Whether it is admin access.
+        consumed: What the claim has of its capacities.
+        cdi_ids: What the container runtime is to add; may be none.
+        network: What is known of its network interface, as the API has it.
+        given: What of the device its CDI spec names for good.
     """
 
     request: str
     pool: str
     name: str
-    cdi_ids: tuple[str, ...] = ()
+    device_id: str
     share_id: str = ""
+    is_admin: bool = False
+    consumed: Mapping[str, str] = attrs.field(factory=dict[str, str], hash=False)
+    cdi_ids: tuple[str, ...] = ()
     network: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
-    given: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
+    given: Given = attrs.field(factory=Given)
+
+    @property
+    def base(self) -> str:
+        """The request's name as the kubelet knows it."""
+        return self.request.partition("/")[0]
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Which result of an allocation it is."""
+        return self.request, self.pool, self.name, self.share_id
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ClaimPart:
+    """What one call of ``allocate`` is about, and what is left of it.
+
+    Attributes:
+        request: The request's full name.
+        resource: The extended resource that the devices are of.
+        uses: Its devices.
+        state: What the backend's hooks left.
+        is_released: Whether ``released`` was told.
+    """
+
+    request: str
+    resource: str
+    uses: tuple[Use, ...]
+    state: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
+    is_released: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, tuple[tuple[str, str, str, str], ...]]:
+        """Which part of an allocation it is."""
+        return self.request, self.resource, tuple(use.key for use in self.uses)
+
+    @property
+    def consumed(self) -> Mapping[str, Mapping[str, Quantity]]:
+        """What the claim has of the devices' capacities, by device id and capacity."""
+        return {
+            use.device_id: {name: Quantity(amount) for name, amount in use.consumed.items()}
+            for use in self.uses
+            if use.consumed
+        }
+
+    @property
+    def share_id(self) -> Mapping[str, str]:
+        """Which shares they are, by device id."""
+        return {use.device_id: use.share_id for use in self.uses if use.share_id}
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it is admin access, which a request has to all of its devices or to none."""
+        return any(use.is_admin for use in self.uses)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what it is about."""
+        uses = [{name: getattr(use, name) for name in _OF_ALLOCATION} for use in self.uses]
+        return {"request": self.request, "resource": self.resource, "uses": uses}
 
 
 @final
@@ -113,18 +167,16 @@ class Record:
         is_complete: Whether it is prepared; otherwise its hardware may be in any state.
         boot_id: The boot of the node in which that was; "": unknown.
         parts: The calls of ``allocate``.
-        devices: The answer to the kubelet.
         spec: The CDI spec, as JSON has it, with the nodes as they were declared; None: it needs none.
         config: The parameters that it was prepared with, as the API has them.
-        pod_claim: See `ClaimPlan.pod_claim`.
+        pod_claim: What the pod calls the claim, if it was made of a template; "": it was not.
         more: Fields of a later version.
     """
 
     claim: Claim
-    is_complete: bool
-    boot_id: str
-    parts: tuple[SavedPart, ...] = ()
-    devices: tuple[SavedAnswer, ...] = ()
+    is_complete: bool = False
+    boot_id: str = ""
+    parts: tuple[ClaimPart, ...] = ()
     spec: Mapping[str, Any] | None = None
     config: tuple[Mapping[str, Any], ...] = ()
     pod_claim: str = ""
@@ -132,21 +184,13 @@ class Record:
 
     @property
     def uses(self) -> tuple[Use, ...]:
-        """The devices that the claim has."""
-        return tuple(use for saved in self.parts for use in saved.part.uses)
+        """The devices that the claim has, in the order of the allocation's results within each request."""
+        return tuple(use for part in self.parts for use in part.uses)
 
     @property
     def owed(self) -> tuple[Use, ...]:
         """Those of which ``released`` has not been told, if there is such a hook."""
-        return tuple(use for saved in self.parts if not saved.is_released for use in saved.part.uses)
-
-    @property
-    def given(self) -> tuple[tuple[Use, Given], ...]:
-        """What of each device its CDI spec names for good; empty while the claim is not prepared."""
-        if not self.is_complete:
-            return ()
-        pairs = zip(self.uses, self.devices, strict=True)
-        return tuple((use, Given.of_json(answer.given)) for use, answer in pairs if answer.given)
+        return tuple(use for part in self.parts if not part.is_released for use in part.uses)
 
     @property
     def held(self) -> HeldClaim:
@@ -162,14 +206,9 @@ class Record:
         """Which results of an allocation these are; see `Use.key`."""
         return frozenset(use.key for use in self.uses)
 
-    def with_part(self, position: int, saved: SavedPart) -> Record:
+    def with_part(self, position: int, part: ClaimPart) -> Record:
         """Return the record with another part at a position."""
-        return attrs.evolve(self, parts=(*self.parts[:position], saved, *self.parts[position + 1 :]))
-
-    def with_state(self, part: ClaimPart, state: Mapping[str, Any]) -> Record:
-        """Return the record with a part that is not released, and has this state."""
-        parts = (attrs.evolve(s, state=state, is_released=False) if s.part == part else s for s in self.parts)
-        return attrs.evolve(self, parts=tuple(parts))
+        return attrs.evolve(self, parts=(*self.parts[:position], part, *self.parts[position + 1 :]))
 
     def encode(self) -> bytes:
         """Return the bytes of its file."""
@@ -178,17 +217,19 @@ class Record:
             "claim": attrs.asdict(self.claim, recurse=False),
             "is_complete": self.is_complete,
             "boot_id": self.boot_id,
-            "parts": [
+            "parts": [{**part.as_json(), "state": part.state, "is_released": part.is_released} for part in self.parts],
+            "devices": [
                 {
-                    "request": saved.part.request,
-                    "resource": saved.part.resource,
-                    "uses": [attrs.asdict(use, recurse=False) for use in saved.part.uses],
-                    "state": saved.state,
-                    "is_released": saved.is_released,
+                    "request": use.base,
+                    "pool": use.pool,
+                    "name": use.name,
+                    "cdi_ids": use.cdi_ids,
+                    "share_id": use.share_id,
+                    "network": use.network,
+                    "given": use.given.as_json(),
                 }
-                for saved in self.parts
+                for use in self.uses
             ],
-            "devices": [attrs.asdict(device, recurse=False) for device in self.devices],
             "spec": self.spec,
             "config": list(self.config),
             "pod_claim": self.pod_claim,
@@ -224,19 +265,16 @@ class Record:
 
     @classmethod
     def _of_body(cls, body: _Json) -> Record:
-        own = {field.name for field in attrs.fields(cls)}
+        own = {field.name for field in attrs.fields(cls)} | {"devices"}
         spec, config = body["spec"], tuple(body["config"])
         if not all(map(_is_object, config if spec is None else (spec, *config))):
             raise TypeError("spec and config must be objects")
+        answers = iter(body["devices"])
         return cls(
             claim=typed(Claim, body["claim"]),
             is_complete=bool(body["is_complete"]),
             boot_id=str(body["boot_id"]),
-            parts=tuple(
-                SavedPart(part=part_of(each), state=dict(each["state"]), is_released=bool(each["is_released"]))
-                for each in body["parts"]
-            ),
-            devices=tuple(typed(SavedAnswer, {**each, "cdi_ids": tuple(each["cdi_ids"])}) for each in body["devices"]),
+            parts=tuple(part_of(each, answers) for each in body["parts"]),
             spec=spec,
             config=config,
             pod_claim=str(body.get("pod_claim", "")),
@@ -244,15 +282,25 @@ class Record:
         )
 
 
-def part_of(fields: _Json) -> ClaimPart:
+def part_of(fields: _Json, answers: Iterator[_Json] | None = None) -> ClaimPart:
     """Return a part of a claim as it was saved.
+
+    Args:
+        fields: The part.
+        answers: What the kubelet is told of its devices and those of the parts behind it; None: nothing is known.
 
     Raises:
         KeyError: Something is missing.
         TypeError: Something is of the wrong type.
     """
-    uses = tuple(typed(Use, use) for use in fields["uses"])
-    return typed(ClaimPart, {"request": fields["request"], "resource": fields["resource"], "uses": uses})
+    uses = tuple(_use_of(use, next(answers or iter(()), {})) for use in fields["uses"])
+    return typed(ClaimPart, {"state": {}, "is_released": False, **fields, "uses": uses})
+
+
+def _use_of(fields: _Json, answer: _Json) -> Use:
+    given = Given.of_json(answer["given"]) if answer.get("given") else Given()
+    told = {"cdi_ids": tuple(answer.get("cdi_ids", ())), "network": answer.get("network", {}), "given": given}
+    return typed(Use, {**fields, **told})
 
 
 def _are_texts(values: Iterable[Any]) -> bool:
@@ -268,6 +316,7 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "bool": lambda value: isinstance(value, bool),
     "tuple[str, ...]": _are_texts,
     "tuple[Use, ...]": lambda value: isinstance(value, tuple),
+    "Given": lambda value: isinstance(value, Given),
     "Mapping[str, str]": lambda value: _is_object(value) and _are_texts(value.values()),
     "Mapping[str, Any]": _is_object,
 }

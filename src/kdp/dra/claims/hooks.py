@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import attrs
 
 from ...concurrency.threads import offload
 from ...errors import (
@@ -20,19 +22,18 @@ from ...model.backend import Allocation
 from ...model.devices import Device, Health
 from ...model.edits import ContainerEdits
 from ...supervision.hooks import check_state
-from .cdi_specs import Rendered, render_part
+from .cdi_specs import render_part
 from .parameters import Parameters, read_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from ...cdi import CdiDevice
     from ...hardware import Host
-    from ...model.claims import Claim, NetworkData
+    from ...model.claims import Claim
     from ...model.edits import Mount
     from ...supervision.supervisor import Supervisor
-    from .checkpoint import Record, SavedPart
-    from .plan import ClaimPart
-    from .steps import Allocate, AwaitAllocate, Release
+    from .checkpoint import ClaimPart, Record
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,9 @@ class ClaimHooks:
         supervisor: The backend.
         host: The node's files.
         records: Returns the records of all claims; may block for the disk.
+
+    Attributes:
+        backend: The backend.
     """
 
     def __init__(
@@ -56,15 +60,19 @@ class ClaimHooks:
         self._driver = driver
         self._records = records
         self._supervisor = supervisor
-        self._backend = supervisor.backend
-        self._host = host
+        self.backend = supervisor.backend
+        self._render = partial(render_part, driver=driver, host=host, joined_env=supervisor.backend.joined_env)
         self._by_id: tuple[tuple[Device, ...], Mapping[str, Device]] = ((), {})
 
     @property
     def latest(self) -> Mapping[str, Device] | None:
         """The devices of the last discovery, by id; None: there was none."""
         found = self._supervisor.discovery.value.devices
-        return None if found is None else {device.id: device for device in found}
+        if found is None:
+            return None
+        if found is not self._by_id[0]:  # a Prepare asks for them several times, and there may be thousands
+            self._by_id = found, {device.id: device for device in found}
+        return self._by_id[1]
 
     def judge_again(self) -> None:
         """Have the devices judged anew: a claim has given some back."""
@@ -84,118 +92,101 @@ class ClaimHooks:
         with anyio.move_on_after(DISCOVERY_SECONDS):
             while latest.value.devices is None:
                 await latest.after(latest.version)
-        found = latest.value
-        if found.devices is None or found.problem is not None:
-            raise NotReady(f"{self._supervisor.label} is not ready: {found.problem}")
-        if found.devices is not self._by_id[0]:  # a Prepare asks for them several times, and there may be thousands
-            self._by_id = found.devices, {device.id: device for device in found.devices}
-        return self._by_id[1]
+        known = self.latest
+        if known is None or latest.value.problem is not None:
+            raise NotReady(f"{self._supervisor.label} is not ready: {latest.value.problem}")
+        return known
 
-    async def allocate(self, step: Allocate) -> tuple[Rendered, Mapping[str, Any]]:
-        """Return what containers get of a part, and the state that ``allocate`` left.
+    async def allocate(
+        self, claim: Claim, part: ClaimPart, config: object | None, metadata: Mount | None
+    ) -> tuple[ClaimPart, list[CdiDevice]]:
+        """Call ``allocate`` for a part; return the part with its answer and its state, and its devices in CDI.
+
+        Args:
+            claim: The claim.
+            part: The part.
+            config: Its parameters.
+            metadata: What mounts the request's metadata file; None: nothing does.
 
         Raises:
             AllocationError: The devices contradict one another, or the hook said no.
             ClaimError: A device has just gone.
             HookTimeoutError: The hook has not answered; its thread may still be at it.
         """
-        claim, saved = step.claim, step.saved
         known = await self.devices()
-        self._supervisor.hooks.forget("released", _work(claim, saved.part))
+        self._supervisor.hooks.forget("released", _work(claim, part))
         if not self.overridden("allocate"):
-            return await offload(lambda: self.rendered(claim, saved.part, known, step.metadata)), saved.state
+            return await offload(lambda: self.rendered(claim, part, known, metadata))
         seconds = self._supervisor.deadlines.allocate
-        devices = _devices_of(saved.part, known)
-        config = step.parameters.of_request(saved.part.request)
-        allocation = await self._allocation(claim, saved, devices, config, seconds, check_state(dict(saved.state)))
+        devices = _devices_of(part, known)
+        allocation = await self._allocation(claim, part, devices, config, seconds, check_state(dict(part.state)))
 
-        def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
+        def finish(edits: Any) -> tuple[ClaimPart, list[CdiDevice]]:
             if not isinstance(edits, ContainerEdits):
                 raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
-            rendered = self._render(
-                claim, saved.part, devices, edits, step.metadata, allocation.network, keeps_nodes=True
+            answered, found = self._render(
+                claim,
+                part,
+                devices,
+                edits,
+                metadata=metadata,
+                network=allocation.network,
+                keeps_nodes=True,
+                shared=self._supervisor.shared_nodes,
             )
-            return rendered, check_state(allocation.state)
+            return attrs.evolve(answered, state=check_state(allocation.state)), found
 
-        result: tuple[Rendered, Mapping[str, Any]] = await self._supervisor.call(
+        result: tuple[ClaimPart, list[CdiDevice]] = await self._supervisor.call(
             "allocate", allocation, deadline=seconds, then=finish, owner=claim.uid
         )
         return result
 
-    async def await_allocate(self, step: AwaitAllocate) -> None:
-        """Wait until no thread is in ``allocate`` for the claim.
+    async def await_allocate(self, claim: Claim) -> None:
+        """Wait until no thread is in ``allocate`` for a claim.
 
         Raises:
             HookTimeoutError: One still is.
         """
-        if self._supervisor.hooks.is_running("allocate", step.claim.uid):
+        if self._supervisor.hooks.is_running("allocate", claim.uid):
             await self._supervisor.hooks.idle("allocate", deadline=self._supervisor.deadlines.released)
 
-    async def release(self, step: Release, state: dict[str, Any]) -> None:
+    async def release(self, record: Record, part: ClaimPart, state: dict[str, Any]) -> None:
         """Call ``released`` for a part with this state; a device that is gone is given as one that is unhealthy."""
         seconds = self._supervisor.deadlines.released
-        saved, known = step.saved, await self.devices()
+        known = await self.devices()
         gone = Health.unhealthy("the device is gone")
-        devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in saved.part.uses)
-        config = self._parameters(step).of_request(saved.part.request)
-        allocation = await self._allocation(step.claim, saved, devices, config, seconds, state)
-        await self._supervisor.call("released", allocation, deadline=seconds, work=_work(step.claim, saved.part))
+        devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in part.uses)
+        config = self._parameters(record).of_request(part.request)
+        allocation = await self._allocation(record.claim, part, devices, config, seconds, state)
+        await self._supervisor.call("released", allocation, deadline=seconds, work=_work(record.claim, part))
 
-    def render(self, record: Record, known: Mapping[str, Device]) -> list[Rendered]:
-        """Return what the containers of a claim get whose devices say it all themselves. Blocks for stat(2) calls.
+    def rendered(
+        self, claim: Claim, part: ClaimPart, known: Mapping[str, Device], metadata: Mount | None
+    ) -> tuple[ClaimPart, list[CdiDevice]]:
+        """Do the same for a part whose devices say it all themselves. Blocks for stat(2) calls.
 
         Raises:
             AllocationError: The devices contradict one another.
             ClaimError: A device has just gone.
         """
-        return [self.rendered(record.claim, saved.part, known, None) for saved in record.parts]
-
-    def rendered(self, claim: Claim, part: ClaimPart, known: Mapping[str, Device], metadata: Mount | None) -> Rendered:
-        """Return the same for one part; see `render`."""
         devices = _devices_of(part, known)
         try:
             edits = ContainerEdits.merge(
-                ((device.id, device.edits) for device in devices), joined_env=self._backend.joined_env
+                ((device.id, device.edits) for device in devices), joined_env=self.backend.joined_env
             )
-            return self._render(claim, part, devices, edits, metadata)
+            return self._render(claim, part, devices, edits, metadata=metadata, shared=self._supervisor.shared_nodes)
         except (EditConflictError, InvalidValueError) as error:
             raise AllocationError(f"request {part.request}: {error}") from error
-
-    def _render(
-        self,
-        claim: Claim,
-        part: ClaimPart,
-        devices: Sequence[Device],
-        edits: ContainerEdits,
-        metadata: Mount | None,
-        network: Mapping[str, NetworkData] | None = None,
-        *,
-        keeps_nodes: bool = False,
-    ) -> Rendered:
-        return render_part(
-            claim,
-            part,
-            devices,
-            edits,
-            driver=self._driver,
-            host=self._host,
-            joined_env=self._backend.joined_env,
-            metadata=metadata,
-            network=network,
-            keeps_nodes=keeps_nodes,
-            shared=self._supervisor.shared_nodes,
-        )
 
     async def _allocation(
         self,
         claim: Claim,
-        saved: SavedPart,
+        part: ClaimPart,
         devices: Iterable[Device],
         config: Any,
         seconds: float,
         state: dict[str, Any],
     ) -> Allocation:
-        part = saved.part
         unique = {device.id: device for device in devices}
         shared_with = await offload(lambda: self._shared_with(claim, unique))
         return Allocation(
@@ -209,7 +200,7 @@ class ClaimHooks:
             consumed=part.consumed,
             share_id=part.share_id,
             admin_access=part.is_admin,
-            joined_env=self._backend.joined_env,
+            joined_env=self.backend.joined_env,
             shared_with=shared_with,
         )
 
@@ -223,12 +214,12 @@ class ClaimHooks:
                         names.setdefault(use.device_id, set()).add(record.held.name)
         return {device_id: tuple(sorted(found)) for device_id, found in names.items()}
 
-    def _parameters(self, step: Release) -> Parameters:
+    def _parameters(self, record: Record) -> Parameters:
         """Return what a claim was prepared with, as far as this version of the backend understands it."""
         try:
-            return read_parameters(step.record.config, driver=self._driver, declared=self._backend.config)
+            return read_parameters(record.config, driver=self._driver, declared=self.backend.config)
         except ClaimError as error:
-            logger.warning("%s: released() of claim %s gets no config: %s", self._driver, step.claim.uid, error)
+            logger.warning("%s: released() of claim %s gets no config: %s", self._driver, record.claim.uid, error)
             return Parameters()
 
 

@@ -1,20 +1,20 @@
-"""`ClaimLifecycle`: one claim's life, from the first Prepare until nothing of it is left. Sans-IO.
+"""`ClaimLifecycle`: one claim's life, from the first Prepare until nothing of it is left.
 
-`prepare` and `unprepare` are generators: steps come out, their results go in, and an answer is returned (`steps`). Both
-begin with what the disk says, so that a step that fails, a killed process and another process are one case. A claim is
+`prepare` and `unprepare` begin with what the disk says, so that a step that fails, a killed process and another process
+are one case: nothing of a life is kept in memory. A claim is
 
 ::
 
-                 Start                     Complete
+                 _start                   _complete
       ABSENT ───────────────► STARTED ───────────────► PREPARED
         ▲                      │    ▲                      │
-        └─────── Forget ───────┘    └───── Save, reboot ───┘
+        └────── _forget ───────┘    └──── _save, reboot ───┘
 
 * STARTED: its hardware may be in any state; Prepare does all of it again, Unprepare undoes all of it.
-* Where no hook has a part in it, `Commit` leads from ABSENT to PREPARED, and `Forget` back.
+* Where no hook has a part in it, `_commit` leads from ABSENT to PREPARED, and `_forget` back.
 * After a reboot hardware is as if nothing had been: a record of another boot counts as started, with an empty state.
 
-Invariants, each with a mutant in the tests that breaks it:
+Invariants, which tests hold against lives that end at each step:
 
 1. ``allocate`` is called only for a part that a record on the disk names as started, in this boot.
 2. What is prepared for the allocation that the claim has is not touched: same answer, no hook, its spec restored.
@@ -23,7 +23,7 @@ Invariants, each with a mutant in the tests that breaks it:
 5. ``released`` is called only while the record says "started", and not for a part that the record says is released.
 6. A claim is forgotten only when ``released`` was called for each of its parts.
 7. ``allocate`` gets the state that was saved of its part in this boot, unless that was released since.
-8. ``released`` is called only after `AwaitAllocate`: no thread of an ``allocate`` runs beside it.
+8. ``released`` is called only when no thread of an ``allocate`` of the claim runs.
 9. ``released`` has returned once for a part, whatever fails after it; only a crash or a hook that raises repeats it.
 
 Source: DRA contract sections 2.3, 2.4, 3.4.
@@ -31,155 +31,317 @@ Source: DRA contract sections 2.3, 2.4, 3.4.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from ...model.devices import Device
-from . import steps
-from .cdi_specs import Rendered, spec_of
-from .checkpoint import Record, SavedAnswer, SavedPart
-from .parameters import Declared
-from .plan import ClaimPlan, plan_of, result_keys
+from ...cluster.api import ApiError, ClusterApi
+from ...concurrency.threads import offload
+from ...errors import CdiWriteError, CheckpointError
+from ...supervision.hooks import check_state
+from .cdi_specs import check_current, spec_of
+from .disk import ClaimFiles
+from .hooks import ClaimHooks
+from .plan import check_free, plan_of, result_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ...cdi import CdiDevice
+    from ...concurrency.history import History  # noqa: TC004 - late: few drivers pay for it
     from ...model.claims import Claim
+    from ...model.devices import Device
+    from ...model.edits import Mount
+    from .checkpoint import Record, Use
+    from .parameters import Parameters
+
+logger = logging.getLogger(__name__)
+
+FETCH_SECONDS = 8.0
+"""For the claim from the API; the kubelet gives up after 45 s, and a pod's author should know sooner."""
 
 
-class ClaimState(enum.Enum):
-    """Where a claim stands, by what is on the disk."""
-
-    ABSENT = "absent"
-    STARTED = "started"
-    PREPARED = "prepared"
-
-
-@final
 @attrs.frozen(kw_only=True)
 class ClaimLifecycle:
-    """What the claims of one driver live through.
+    """What the claims of one driver live through. asyncio only; the caller has the claim's lock.
 
     Attributes:
         driver: The driver's name.
         pool: The pool's name.
         boot_id: Which boot of the node this is; "": unknown, so that none is told from another.
-        allocates: Whether a step between the first and the last changes anything: ``allocate`` or a metadata file.
-        releases: Whether the backend has a hook ``released``.
-        resource_of: Returns a device's extended resource.
-        declared: The backend's ``config``.
+        api: The API server.
+        files: The disk.
+        hooks: The backend.
+        describes: Whether containers get a file that describes their devices.
+        scrubs: Whether a device is unhealthy while ``released`` fails for the claim that had it.
+        history: Takes what becomes of claims; None: nobody reads it.
+        unscrubbed: Since when ``released`` fails, by the UID of the claim.
     """
 
     driver: str
     pool: str
     boot_id: str
-    allocates: bool
-    releases: bool
-    resource_of: Callable[[Device], str]
-    declared: Declared
+    api: ClusterApi
+    files: ClaimFiles
+    hooks: ClaimHooks
+    describes: bool = False
+    scrubs: bool = False
+    history: History | None = None
+    unscrubbed: dict[str, str] = attrs.field(factory=dict[str, str])
 
-    def state_of(self, record: Record | None) -> ClaimState:
-        """Return where a claim stands that has this record."""
-        if record is None:
-            return ClaimState.ABSENT
-        is_prepared = record.is_complete and self._is_this_boot(record)
-        return ClaimState.PREPARED if is_prepared else ClaimState.STARTED
+    def is_prepared(self, record: Record | None) -> bool:
+        """Return whether a claim is prepared that has this record."""
+        return record is not None and record.is_complete and record.boot_id == self.boot_id
 
-    def prepare(self, claim: Claim) -> steps.Run[tuple[SavedAnswer, ...]]:
+    # -- lives ---------------------------------------------------------------------------------------------------------
+
+    async def prepare(self, claim: Claim) -> tuple[Use, ...]:
         """Prepare a claim, and return what the kubelet is told.
 
         Raises:
+            ApiError: The API server did not say what the claim has.
             ClaimError: It asks for what cannot be given; a sentence for its author.
+            KdpError: A step failed.
         """
-        record = yield from steps.Read(claim)
-        item = yield from steps.Fetch(claim, is_needed=self.state_of(record) is not ClaimState.PREPARED)
-        if item is not None and record is not None and result_keys(item, claim, self.driver) != record.keys:
-            yield from self._undo(record)  # allocated anew, and nobody has told us that the old one is over
-            record = None
-        if record is not None and self.state_of(record) is ClaimState.PREPARED:
-            yield from steps.Restore(claim, record)
-            return record.devices
-        assert item is not None  # it was needed, and the step fails without it
-        plan = yield from self._plan(claim, item)
-        return (yield from self._give(plan, record)) if plan.parts else ()
-
-    def unprepare(self, claim: Claim) -> steps.Run[tuple[SavedAnswer, ...]]:
-        """Undo a claim, also one that is unknown; return nothing to tell."""
-        record = yield from steps.Read(claim)
-        if record is None:
-            yield from steps.Clear(claim)
-        else:
-            yield from self._undo(record)
-        return ()
-
-    def _is_this_boot(self, record: Record) -> bool:
-        return record.boot_id == self.boot_id
-
-    def _plan(self, claim: Claim, item: Mapping[str, Any]) -> steps.Run[ClaimPlan]:
-        devices: Mapping[str, Device] = {}
-        if result_keys(item, claim, self.driver):
-            devices = yield from steps.Discover(claim)
-        return plan_of(
+        before = await self._read(claim)
+        try:
+            item = await self.fetch(claim)
+        except ApiError as error:
+            if before is None or not self.is_prepared(before) or error.status == 404:
+                raise
+            await self._restore(before)  # what is prepared needs no API server
+            return before.uses
+        if before is not None and result_keys(item, claim, self.driver) != before.keys:
+            await self._undo(before)  # allocated anew, and nobody has told us that the old one is over
+            before = None
+        if before is not None and self.is_prepared(before):
+            await self._restore(before)
+            return before.uses
+        record, parameters = plan_of(
             item,
             claim,
             driver=self.driver,
             pool=self.pool,
-            devices=devices,
-            resource_of=self.resource_of,
-            declared=self.declared,
+            devices=await self.hooks.devices() if result_keys(item, claim, self.driver) else {},
+            backend=self.hooks.backend,
         )
+        if not record.parts:
+            return ()
+        record = await self._given(self._begun(record, before), parameters)
+        self._tell("prepared", claim, record.held.devices)
+        return record.uses
 
-    def _give(self, plan: ClaimPlan, before: Record | None) -> steps.Run[tuple[SavedAnswer, ...]]:
-        """Prepare what is planned; ``before`` is what an earlier try has left of it."""
-        record = Record(
-            claim=plan.claim,
-            is_complete=False,
-            boot_id=self.boot_id,
-            parts=self._parts(plan, before),
-            config=plan.config,
-            pod_claim=plan.pod_claim,
-            more={} if before is None else before.more,
-        )
-        if not self.allocates:
-            record = yield from steps.Commit(plan.claim, plan, record)
-            return record.devices
-        mounts = yield from steps.Start(plan.claim, plan, record)
-        rendered: list[Rendered] = []
-        for position, saved in enumerate(record.parts):
-            given, state = yield from steps.Allocate(plan.claim, saved, plan.parameters, mounts.get(saved.part))
-            rendered.append(given)
-            if state != saved.state:
-                record = record.with_part(position, attrs.evolve(saved, state=state))
-                if position + 1 < len(record.parts):  # the last one goes with "complete"
-                    yield from steps.Save(plan.claim, record)
-        record = self.completed(plan, record, rendered)
-        yield from steps.Complete(plan.claim, plan, record)
-        return record.devices
+    async def unprepare(self, claim: Claim) -> tuple[Use, ...]:
+        """Undo a claim, also one that is unknown; return nothing to tell.
 
-    def _parts(self, plan: ClaimPlan, before: Record | None) -> tuple[SavedPart, ...]:
-        states: dict[Any, Mapping[str, Any]] = {}
-        if before is not None and self._is_this_boot(before):
-            states = {saved.part: saved.state for saved in before.parts if not saved.is_released}
-        return tuple(SavedPart(part=part, state=states.get(part, {})) for part in plan.parts)
+        Raises:
+            KdpError: A step failed.
+        """
+        record = await self._read(claim)
+        if record is None:
+            await self._clear(claim)
+        else:
+            await self._undo(record)
+        return ()
 
-    def completed(self, plan: ClaimPlan, record: Record, rendered: Sequence[Rendered]) -> Record:
+    def _begun(self, record: Record, before: Record | None) -> Record:
+        """Return a new record with what an earlier try has left of it."""
+        states: dict[object, Mapping[str, Any]] = {}
+        if before is not None and before.boot_id == self.boot_id:
+            states = {part.key: part.state for part in before.parts if not part.is_released}
+        parts = tuple(attrs.evolve(part, state=states.get(part.key, {})) for part in record.parts)
+        return attrs.evolve(record, boot_id=self.boot_id, parts=parts, more={} if before is None else before.more)
+
+    async def _given(self, record: Record, parameters: Parameters) -> Record:
+        """Prepare a claim that is begun; return its complete record."""
+        if not self.hooks.overridden("allocate") and not self.describes:
+            return await self._commit(record)
+        mounts = await self._start(record)
+        devices: list[CdiDevice] = []
+        for position, part in enumerate(record.parts):
+            config = parameters.of_request(part.request)
+            answered, found = await self.hooks.allocate(record.claim, part, config, mounts.get(position))
+            devices += found
+            record = record.with_part(position, answered)
+            if answered.state != part.state and position + 1 < len(record.parts):  # the last goes with "complete"
+                await self._save(record)
+        record = self._completed(record, devices)
+        await self._complete(record)
+        return record
+
+    def _completed(self, record: Record, devices: Sequence[CdiDevice]) -> Record:
         """Return the record of a claim whose parts were all rendered, with its CDI spec."""
-        spec = spec_of(self.driver, plan.claim, plan.parts, [each for given in rendered for each in given.devices])
-        answers = tuple(answer for given in rendered for answer in given.answers)
-        saved = None if spec is None else spec.as_json()
-        return attrs.evolve(record, is_complete=True, devices=answers, spec=saved)
+        spec = spec_of(self.driver, record, devices)
+        return attrs.evolve(record, is_complete=True, spec=None if spec is None else spec.as_json())
 
-    def _undo(self, record: Record) -> steps.Run[None]:
-        claim = record.claim
-        yield from steps.AwaitAllocate(claim)
-        if self.releases and record.parts:
+    async def _undo(self, record: Record) -> None:
+        await self.hooks.await_allocate(record.claim)
+        if self.hooks.overridden("released") and record.parts:
             if record.is_complete:
                 record = attrs.evolve(record, is_complete=False)
-                yield from steps.Save(claim, record)
-            for position, saved in enumerate(record.parts):
-                if not saved.is_released:
-                    released = record.with_part(position, attrs.evolve(saved, is_released=True))
-                    yield from steps.Release(claim, saved, released)
-                    record = released
-        yield from steps.Forget(claim)
+                await self._save(record)
+            for position, part in enumerate(record.parts):
+                if not part.is_released:
+                    record = await self._released(record, position)
+        await self._forget(record.claim)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    async def _read(self, claim: Claim) -> Record | None:
+        return await offload(lambda: self.files.read(claim.uid))
+
+    async def fetch(self, claim: Claim) -> Mapping[str, Any]:
+        """Return a claim as the API server has it.
+
+        Raises:
+            ApiError: It has none, or did not answer within `FETCH_SECONDS`.
+        """
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                return await self.api.claim(claim.namespace, claim.name)
+        except TimeoutError:
+            raise ApiError(
+                f"the API server did not give claim {claim.namespace}/{claim.name} within {FETCH_SECONDS:g} s"
+            ) from None
+
+    async def _restore(self, record: Record) -> None:
+        """Have the CDI spec of a prepared claim on the disk again."""
+        known = self.hooks.latest
+        if known is not None or not await offload(lambda: self.files.has_spec(record.claim.uid)):
+            await offload(lambda: self.files.write_spec(record, known or {}))
+        check_current(record, known or {})
+
+    async def _start(self, record: Record) -> Mapping[int, Mount]:
+        """Save that a claim is started, unless another has one of its devices; return its metadata files' mounts."""
+
+        def begin() -> None:
+            check_free(record, self.files.known())
+            self.files.store.write(record)
+
+        async with self.files.locks.whole():
+            await offload(begin)
+        return await self._described(record)
+
+    async def _save(self, record: Record) -> None:
+        await offload(lambda: self.files.store.write(record))
+
+    async def _complete(self, record: Record) -> None:
+        """Write a claim's CDI spec, and then its record, which says that it is complete."""
+        if any(use.network for use in record.uses):
+            await self._described(record)
+        known = self.hooks.latest or {}
+        await offload(lambda: self.files.write(record, known))
+
+    async def _commit(self, record: Record) -> Record:
+        """Check, render, and complete at once a claim that no hook has a part in; return the complete record.
+
+        Nothing can be left but a spec, which says whose it is (`ClaimFiles.read`).
+        """
+        known = await self.hooks.devices()
+
+        def commit() -> Record:
+            check_free(record, self.files.known())
+            complete = self._rendered(record, known, {})
+            try:
+                # After a loss of power no container has a device: only a hook `released` must know of it then.
+                self.files.write(complete, known, must_last=self.hooks.overridden("released"))
+            except CheckpointError:
+                with suppress(CdiWriteError):
+                    self.files.remove_spec(record.claim.uid)
+                raise
+            return complete
+
+        async with self.files.locks.whole():
+            return await offload(commit)
+
+    def _rendered(self, record: Record, known: Mapping[str, Device], mounts: Mapping[int, Mount]) -> Record:
+        """Return the complete record of a claim whose devices say it all themselves."""
+        devices: list[CdiDevice] = []
+        for position, part in enumerate(record.parts):
+            answered, found = self.hooks.rendered(record.claim, part, known, mounts.get(position))
+            devices += found
+            record = record.with_part(position, answered)
+        return self._completed(record, devices)
+
+    async def _released(self, record: Record, position: int) -> Record:
+        """Call ``released`` for a part, and have the claim's record say so as soon as it has returned; return that.
+
+        What is saved afterwards is written first: once the hook has returned, nothing may fail that repeats it.
+        """
+        part = record.parts[position]
+        released = record.with_part(position, attrs.evolve(part, is_released=True))
+        draft = await offload(lambda: self.files.store.draft(released))
+        state = check_state(part.state)
+        try:
+            await self.hooks.release(record, part, state)
+        except BaseException:
+            await offload(draft.discard)
+            if state != part.state:  # what is done need not be done again
+                begun = record.with_part(position, attrs.evolve(part, state=check_state(state)))
+                await offload(lambda: self.files.store.write(begun, must_last=False))
+            if self.scrubs:
+                self.unscrubbed.setdefault(record.claim.uid, time.strftime("since %H:%M:%S"))
+                self.hooks.judge_again()
+            raise
+        await offload(lambda: self.files.store.commit(draft, released))
+        return released
+
+    async def _forget(self, claim: Claim) -> None:
+        """Remove all of a claim's files, its record last."""
+        await offload(lambda: self.files.remove(claim.uid))
+        self.unscrubbed.pop(claim.uid, None)
+        self.hooks.judge_again()
+        self._tell("unprepared", claim)
+
+    async def _clear(self, claim: Claim) -> None:
+        """Remove the files that a claim may have left of which nothing is known."""
+        if await offload(lambda: self.files.remove(claim.uid)):
+            name = f"{claim.namespace}/{claim.name} ({claim.uid})"
+            text = "is unprepared, but its devices are unknown, so released() was not called"
+            logger.warning("%s: claim %s %s", self.driver, name, text)
+
+    async def _described(self, record: Record) -> Mapping[int, Mount]:
+        """Write a claim's metadata files, if it is to have some, and return their mounts."""
+        if not self.describes:
+            return {}
+        known = await self.hooks.devices()
+        if any(use.device_id not in known for use in record.uses):
+            return {}  # what has just gone is refused in a moment
+        return await offload(lambda: self.files.metadata.write(record, known))
+
+    def _tell(self, what: Literal["prepared", "unprepared"], claim: Claim, ids: tuple[str, ...] = ()) -> None:
+        """Log what has become of a claim."""
+        name, devices = f"{claim.namespace}/{claim.name}", f": {', '.join(ids)}" if ids else ""
+        logger.info("%s: claim %s (%s) is %s%s", self.driver, name, claim.uid, what, devices)
+        if self.history is not None:
+            self.history.add(what, self.driver, f"claim {name}", ids)
+
+    # -- renewal -------------------------------------------------------------------------------------------------------
+
+    def renew(self, uid: str, known: Mapping[str, Device]) -> None:
+        """Write the CDI spec of a prepared claim anew, by the devices that there are now. Blocks.
+
+        Raises:
+            KdpError: The disk does not take it.
+        """
+        record = self.files.store.read(uid)
+        if record is None or not self.is_prepared(record):
+            return  # another process was quicker
+        is_same = all(
+            use.device_id in known and not use.given.is_other_hardware(known[use.device_id]) for use in record.uses
+        )
+        if is_same and not self.hooks.overridden("allocate"):
+            mounts = self.files.metadata.write(record, known) if self.describes else {}
+            renewed = self._rendered(record, known, mounts)
+            before = iter(record.uses)  # what was given to the containers stays
+            for position, part in enumerate(renewed.parts):
+                uses = tuple(attrs.evolve(use, given=next(before).given) for use in part.uses)
+                renewed = renewed.with_part(position, attrs.evolve(part, uses=uses))
+            if renewed != record:
+                self.files.store.write(renewed, must_last=False)
+                record = renewed
+        self.files.write_spec(record, known)

@@ -32,14 +32,12 @@ from ..render import render_device
 from ..standard_attributes import standard_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ...hardware import Host
-    from ...model.claims import Claim
     from ...model.devices import Device
-    from .checkpoint import SavedAnswer
-    from .plan import ClaimPart, ClaimPlan
+    from .checkpoint import Record
 
 logger = logging.getLogger(__name__)
 
@@ -64,45 +62,44 @@ class MetadataFiles:
         self._driver = driver
         self._host = host
 
-    def write(
-        self, plan: ClaimPlan, devices: Mapping[str, Device], answers: Sequence[SavedAnswer] = ()
-    ) -> dict[ClaimPart, Mount]:
-        """Write a claim's files, and return the mount of each request, by the part that comes first in it.
+    def write(self, record: Record, devices: Mapping[str, Device]) -> dict[int, Mount]:
+        """Write a claim's files, and return the mount of each request, by the position of its first part.
 
         A file that cannot be written is logged, and the claim goes on without it, as with the Go helper.
 
         Args:
-            plan: What the claim has.
+            record: What the claim has; it is written again when network interfaces are known.
             devices: The devices by their ids.
-            answers: What was prepared, with what is known of network interfaces; the files are written again with it.
         """
-        network = {(each.request, each.pool, each.name, each.share_id): each.network for each in answers}
-        requests: dict[str, list[ClaimPart]] = {}
-        for part in plan.parts:
-            requests.setdefault(part.request, []).append(part)
-        mounts: dict[ClaimPart, Mount] = {}
-        for request, parts in requests.items():
+        claim = record.claim
+        requests: dict[str, int] = {}
+        for position, part in enumerate(record.parts):
+            requests.setdefault(part.request, position)
+        mounts: dict[int, Mount] = {}
+        for request, position in requests.items():
             base = request.partition("/")[0]
-            file = self._folder(plan.claim.uid) / f"{base}.json"
+            file = self._folder(claim.uid) / f"{base}.json"
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                document = self._document(plan, request, parts, devices, network)
+                document = self._document(record, request, devices)
                 stream = "".join(json.dumps({"apiVersion": version, **document}) + "\n" for version in API_VERSIONS)
                 files.replace(file, stream.encode(), mode=0o644, sync="nothing")
             except OSError as error:
                 logger.warning(
                     "%s: claim %s/%s: its containers get no metadata of request %s: %s: %s",
                     self._driver,
-                    plan.claim.namespace,
-                    plan.claim.name,
+                    claim.namespace,
+                    claim.name,
                     request,
                     file,
                     error.strerror,
                 )
                 continue
-            mounts[parts[0]] = Mount(
+            pod_claim = record.pod_claim
+            own = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{claim.name}"
+            mounts[position] = Mount(
                 host_path=os.fspath(file),
-                container_path=f"{_folder(plan.claim, plan.pod_claim)}/{base}/{self._driver}-metadata.json",
+                container_path=f"{CONTAINER_ROOT}/{own}/{base}/{self._driver}-metadata.json",
                 read_only=True,
             )
         return mounts
@@ -124,19 +121,12 @@ class MetadataFiles:
     def _folder(self, uid: str) -> Path:
         return self._directory / check_claim_uid(uid)  # it must not lead elsewhere: what is there is removed
 
-    def _document(
-        self,
-        plan: ClaimPlan,
-        request: str,
-        parts: Sequence[ClaimPart],
-        devices: Mapping[str, Device],
-        network: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
-    ) -> dict[str, Any]:
-        claim = plan.claim
+    def _document(self, record: Record, request: str, devices: Mapping[str, Device]) -> dict[str, Any]:
+        claim = record.claim
         return {
             "kind": "DeviceMetadata",
             "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": 1},
-            **({"podClaimName": plan.pod_claim} if plan.pod_claim else {}),
+            **({"podClaimName": record.pod_claim} if record.pod_claim else {}),
             "requests": [
                 {
                     "name": request,
@@ -146,10 +136,10 @@ class MetadataFiles:
                             "pool": use.pool,
                             "name": use.name,
                             **self._attributes_of(devices[use.device_id]),
-                            **_network(network.get((use.base, use.pool, use.name, use.share_id))),
+                            **({"networkData": dict(use.network)} if use.network else {}),
                         }
-                        for part in parts
-                        for use in part.uses
+                        for use in record.uses
+                        if use.request == request
                     ],
                 }
             ],
@@ -159,12 +149,3 @@ class MetadataFiles:
         """Return a device's attributes as its slice has them."""
         rendered = render_device(device, standard_attributes(device, self._host))
         return {"attributes": rendered["attributes"]} if "attributes" in rendered else {}
-
-
-def _network(known: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {"networkData": dict(known)} if known else {}
-
-
-def _folder(claim: Claim, pod_claim: str) -> str:
-    own = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{claim.name}"
-    return f"{CONTAINER_ROOT}/{own}"

@@ -24,7 +24,7 @@ from typing import Any, Literal, Union, cast, final, get_args, get_origin
 
 import attrs
 
-from ...errors import ClaimError, ConfigurationError, InvalidValueError
+from ...errors import ClaimError, ConfigurationError
 from ...model.devices import Version
 from ...model.quantities import Quantity, parse_duration
 
@@ -233,34 +233,35 @@ def _object(cls: type, raw: Mapping[str, Any], path: str) -> object:
 
 
 def _converted(value: Any, kind: Any, path: str) -> Any:
+    """Return a value in its type, by the first rule that fits."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
     if origin in (Union, types.UnionType):
         return _of_union(value, arguments, path)
-    if origin is Literal:
-        if not any(value == choice and type(value) is type(choice) for choice in arguments):
-            raise _wrong(value, kind, path)
-        return value
-    if _is_enum(kind):
-        found = next((member for member in kind if member.value == value), None)
-        if found is None:
-            raise _wrong(value, kind, path)
-        return found
-    if origin in _LISTS:
-        if not _is(value, list):
-            raise _wrong(value, kind, path)
+    if origin in _LISTS and _is(value, list):
         items = [_converted(each, arguments[0], f"{path}[{index}]") for index, each in enumerate(value)]
         return items if origin is list else tuple(items)
-    if origin in _MAPS:
-        if not _is(value, dict):
-            raise _wrong(value, kind, path)
+    if origin in _MAPS and _is(value, dict):
         return {name: _converted(each, arguments[1], f"{path}[{name}]") for name, each in value.items()}
-    if _has_fields(kind) and kind not in _WORDS:
-        if not _is(value, dict):
-            raise _wrong(value, kind, path)
+    if _has_fields(kind) and kind not in _WORDS and _is(value, dict):
         return _object(kind, value, f"{path}.")
-    return _simple(value, kind, path)
+    if origin is Literal and any(value == choice and type(value) is type(choice) for choice in arguments):
+        return value
+    if _is_enum(kind) and (member := next((each for each in kind if each.value == value), None)) is not None:
+        return member
+    try:
+        if kind is Quantity and type(value) in (str, int, float):
+            return Quantity(str(value))
+        if kind is Version and _is(value, str):
+            return Version(value)
+        if kind is timedelta and _is(value, str):
+            return parse_duration(value)
+    except ValueError:
+        pass
+    if kind in (bool, int, float, str) and (type(value) is kind or (kind is float and type(value) is int)):
+        return kind(value)
+    raise _wrong(value, kind, path)
 
 
 def _of_union(value: Any, kinds: Sequence[Any], path: str) -> Any:
@@ -275,25 +276,6 @@ def _of_union(value: Any, kinds: Sequence[Any], path: str) -> Any:
     if len(mistakes) == 1:
         raise mistakes[0]
     raise _wrong(value, kinds, path)
-
-
-def _simple(value: Any, kind: Any, path: str) -> Any:
-    if kind in (Quantity, Version):
-        text = str(value) if kind is Quantity and type(value) in (int, float) else value
-        try:
-            if isinstance(text, str):
-                return kind(text)
-        except InvalidValueError:
-            pass
-        raise _wrong(value, kind, path)
-    if kind is timedelta:
-        try:
-            return parse_duration(value if isinstance(value, str) else "")
-        except ValueError:
-            raise _wrong(value, kind, path) from None
-    if type(value) is kind or (kind is float and type(value) is int):
-        return kind(value)
-    raise _wrong(value, kind, path)
 
 
 def _is(value: object, kind: type) -> bool:

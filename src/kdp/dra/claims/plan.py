@@ -15,124 +15,26 @@ Source: ``resource.k8s.io/v1`` ResourceClaim; DRA contract section 3.4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, final
-
-import attrs
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ClaimError, InvalidValueError
-from ...model.claims import Claim
 from ...model.quantities import Quantity
+from ...supervision.backend_validation import resource_of
 from ..names import device_name
-from ..taints import health_key
-from .parameters import Declared, Parameters, read_parameters
+from ..render import health_key
+from .checkpoint import ClaimPart, Record, Use
+from .parameters import Parameters, read_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from ...model.backend import DeviceBackend
+    from ...model.claims import Claim
     from ...model.devices import Device
 
 
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim that was made of a template."""
-
-
-def _amounts(value: Mapping[str, str]) -> Mapping[str, str]:
-    return dict(value)
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Use:
-    """One device as a claim has it: what is to be remembered of a result of the allocation.
-
-    Attributes:
-        request: The request's full name.
-        pool: The pool's name.
-        name: The device's name in the API.
-        device_id: Its id here.
-        share_id: Which share of it; "": it is not shared.
-        is_admin: Whether it is admin access.
-        consumed: What the claim has of its capacities.
-    """
-
-    request: str
-    pool: str
-    name: str
-    device_id: str
-    share_id: str = ""
-    is_admin: bool = False
-    consumed: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_amounts, hash=False)
-
-    @property
-    def base(self) -> str:
-        """The request's name as the kubelet knows it."""
-        return self.request.partition("/")[0]
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """Which result of an allocation it is."""
-        return self.request, self.pool, self.name, self.share_id
-
-
-@final
-@attrs.frozen(kw_only=True)
-class ClaimPart:
-    """What one call of ``allocate`` is about.
-
-    Attributes:
-        request: The request's full name.
-        resource: The extended resource that the devices are of.
-        uses: Its devices.
-    """
-
-    request: str
-    resource: str
-    uses: tuple[Use, ...]
-
-    @property
-    def consumed(self) -> Mapping[str, Mapping[str, Quantity]]:
-        """What the claim has of the devices' capacities, by device id and capacity."""
-        return {
-            use.device_id: {name: Quantity(amount) for name, amount in use.consumed.items()}
-            for use in self.uses
-            if use.consumed
-        }
-
-    @property
-    def share_id(self) -> Mapping[str, str]:
-        """Which shares they are, by device id."""
-        return {use.device_id: use.share_id for use in self.uses if use.share_id}
-
-    @property
-    def is_admin(self) -> bool:
-        """Whether it is admin access, which a request has to all of its devices or to none."""
-        return any(use.is_admin for use in self.uses)
-
-
-@final
-@attrs.frozen(kw_only=True)
-class ClaimPlan:
-    """What the preparation of a claim has to do.
-
-    Attributes:
-        claim: The claim.
-        parts: The calls of ``allocate``; none: the claim has no device of this driver.
-        parameters: What the claim and its class ask for.
-        config: The entries that say so, as they are in the API.
-        pod_claim: What the pod calls the claim, if it was made of a template; "": it was not.
-    """
-
-    claim: Claim
-    parts: tuple[ClaimPart, ...]
-    parameters: Parameters
-    config: tuple[Mapping[str, Any], ...]
-    pod_claim: str = ""
-
-    @property
-    def uses(self) -> tuple[Use, ...]:
-        """All devices of the claim, in the order of the allocation's results within each request."""
-        return tuple(use for part in self.parts for use in part.uses)
 
 
 def result_keys(item: Mapping[str, Any], claim: Claim, driver: str) -> frozenset[tuple[str, str, str, str]]:
@@ -156,10 +58,9 @@ def plan_of(
     driver: str,
     pool: str,
     devices: Mapping[str, Device],
-    resource_of: Callable[[Device], str],
-    declared: Declared,
-) -> ClaimPlan:
-    """Return what the preparation of a claim has to do.
+    backend: DeviceBackend,
+) -> tuple[Record, Parameters]:
+    """Return what a claim is to get, and the parameters for it; no parts: the claim has no device of this driver.
 
     Args:
         item: The ResourceClaim as the API server has it.
@@ -167,8 +68,7 @@ def plan_of(
         driver: The driver's name.
         pool: The pool's name.
         devices: The driver's devices by their ids.
-        resource_of: Returns a device's extended resource.
-        declared: The backend's ``config``.
+        backend: The backend.
 
     Raises:
         ClaimError: It is another claim, is not allocated, or asks for what cannot be given; a sentence for its author.
@@ -177,7 +77,7 @@ def plan_of(
     entries = tuple(allocated.get("config") or ())
     ours = [each for each in allocated.get("results") or () if each.get("driver") == driver]
     if not ours:
-        return ClaimPlan(claim=claim, parts=(), parameters=Parameters(), config=())
+        return Record(claim=claim), Parameters()
     by_name = {device_name(device_id): device for device_id, device in devices.items()}
     groups: dict[tuple[str, str, int], list[Use]] = {}
     seen: dict[tuple[str, str], int] = {}
@@ -194,22 +94,17 @@ def plan_of(
         uses.append(use)
         count = seen.get((use.request, use.device_id), 0)
         seen[use.request, use.device_id] = count + 1
-        groups.setdefault((use.request, resource_of(device), count), []).append(use)
+        groups.setdefault((use.request, resource_of(device, backend), count), []).append(use)
     _check_apart(uses)
-    return ClaimPlan(
+    record = Record(
         claim=claim,
         parts=tuple(
             ClaimPart(request=name, resource=kind, uses=tuple(group)) for (name, kind, _), group in groups.items()
         ),
-        parameters=read_parameters(entries, driver=driver, declared=declared),
         config=tuple(entry for entry in entries if (entry.get("opaque") or {}).get("driver") == driver),
-        pod_claim=_pod_claim(item),
+        pod_claim=(item["metadata"].get("annotations") or {}).get(POD_CLAIM, ""),
     )
-
-
-def _pod_claim(item: Mapping[str, Any]) -> str:
-    annotations: Mapping[str, str] = item["metadata"].get("annotations") or {}
-    return annotations.get(POD_CLAIM, "")
+    return record, read_parameters(entries, driver=driver, declared=backend.config)
 
 
 def _allocation(item: Mapping[str, Any], claim: Claim) -> Mapping[str, Any]:
@@ -226,24 +121,24 @@ def _allocation(item: Mapping[str, Any], claim: Claim) -> Mapping[str, Any]:
     return allocation
 
 
-def check_free(uses: Sequence[Use], held: Iterable[tuple[Claim, Iterable[Use]]]) -> None:
-    """Check that no other claim has one of these devices.
+def check_free(record: Record, known: Iterable[Record]) -> None:
+    """Check that no other claim has one of a claim's devices.
 
     Args:
-        uses: What a claim is to get.
-        held: What the others have.
+        record: The claim.
+        known: All claims.
 
     Raises:
         ClaimError: One has.
     """
-    wanted = {(use.pool, use.name): use for use in uses if not use.is_admin}
-    for other, theirs in held:
-        for use in theirs:
+    wanted = {(use.pool, use.name): use for use in record.uses if not use.is_admin}
+    for other in known:
+        for use in other.uses if other.claim.uid != record.claim.uid else ():
             mine = wanted.get((use.pool, use.name))
             if mine is not None and _collide(mine, use):
                 raise ClaimError(
-                    f"device {use.name}: is already prepared for claim {other.namespace}/{other.name} ({other.uid}); "
-                    "a device serves one claim, unless each has a share of it"
+                    f"device {use.name}: is already prepared for claim {other.held.name} ({other.claim.uid}); a device "
+                    "serves one claim, unless each has a share of it"
                 )
 
 

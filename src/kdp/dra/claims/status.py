@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ...cluster.api import ClusterApi
     from ...model.claims import Claim
-    from .checkpoint import SavedAnswer
+    from .checkpoint import Use
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _Object = dict[str, Any]
 _Key = tuple[str, str, str, str]
 
 
-def with_ready(item: Mapping[str, Any], driver: str, devices: Sequence[SavedAnswer], *, now: str) -> _Object | None:
+def with_ready(item: Mapping[str, Any], driver: str, devices: Sequence[Use], *, now: str) -> _Object | None:
     """Return a claim whose status says that these devices are ready; None: it says so, or they are not its own.
 
     Args:
@@ -49,45 +49,36 @@ def with_ready(item: Mapping[str, Any], driver: str, devices: Sequence[SavedAnsw
     status: Mapping[str, Any] = item.get("status") or {}
     allocation: Mapping[str, Any] = status.get("allocation") or {}
     found: Mapping[str, Any] = allocation.get("devices") or {}
-    results: Sequence[Mapping[str, Any]] = found.get("results") or ()
-    allocated = {_key(each) for each in results}
-    ours: dict[_Key, _Object] = {}
+    allocated = {_key(each) for each in found.get("results") or ()}
+    networks: dict[_Key, _Object] = {}
     for each in devices:
-        ours.setdefault((driver, each.pool, each.name, each.share_id), {}).update(each.network)
-    entries: list[_Object] = list(status.get("devices") or ())
-    places = {_key(each): place for place, each in enumerate(entries)}
-    is_changed = False
-    for key, network in ours.items():
-        if key not in allocated:
-            continue
-        _, pool, device, share = key
-        place = places.get(key)
-        entry: _Object = entries[place] if place is not None else {"driver": driver, "pool": pool, "device": device}
-        conditions: list[_Object] = list(entry.get("conditions") or ())
-        is_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
-        if is_ready and (not network or entry.get("networkData") == network):
-            continue
-        if not is_ready:
-            ready = {
-                "type": "Ready",
-                "status": "True",
-                "reason": "Prepared",
-                "message": "the device is prepared for the claim",
-                "lastTransitionTime": now,
-            }
-            conditions = [*(each for each in conditions if each.get("type") != "Ready"), ready]
-        entry = {
-            **entry,
-            **({"shareID": share} if share else {}),
-            "conditions": conditions,
-            **({"networkData": network} if network else {}),
+        networks.setdefault((driver, each.pool, each.name, each.share_id), {}).update(each.network)
+    before: dict[_Key, _Object] = {_key(each): each for each in status.get("devices") or ()}
+    entries = dict(before)
+    for key, network in networks.items():
+        if key in allocated:
+            entries[key] = _ready(before.get(key) or _entry(key), network, now)
+    return None if entries == before else {**item, "status": {**status, "devices": [*entries.values()]}}
+
+
+def _entry(key: _Key) -> _Object:
+    driver, pool, device, share = key
+    return {"driver": driver, "pool": pool, "device": device, **({"shareID": share} if share else {})}
+
+
+def _ready(entry: _Object, network: _Object, now: str) -> _Object:
+    """Return a device's entry that says that it is ready, and what is known of its network interface."""
+    conditions: list[_Object] = list(entry.get("conditions") or ())
+    if not any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions):
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Prepared",
+            "message": "the device is prepared for the claim",
+            "lastTransitionTime": now,
         }
-        if place is None:
-            entries.append(entry)
-        else:
-            entries[place] = entry
-        is_changed = True
-    return {**item, "status": {**status, "devices": entries}} if is_changed else None
+        conditions = [*(each for each in conditions if each.get("type") != "Ready"), ready]
+    return {**entry, "conditions": conditions, **({"networkData": network} if network else {})}
 
 
 def _key(entry: Mapping[str, Any]) -> _Key:
@@ -111,7 +102,7 @@ class ClaimStatusWriter:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last_problem: str | None = None
 
-    def prepared(self, claim: Claim, devices: Sequence[SavedAnswer]) -> None:
+    def prepared(self, claim: Claim, devices: Sequence[Use]) -> None:
         """Have a claim say that these devices are ready; returns at once."""
         self.forget(claim.uid)
         if devices:
@@ -133,7 +124,7 @@ class ClaimStatusWriter:
         if self._tasks.get(uid) is done:
             del self._tasks[uid]
 
-    async def _write(self, claim: Claim, devices: Sequence[SavedAnswer]) -> None:
+    async def _write(self, claim: Claim, devices: Sequence[Use]) -> None:
         backoff = Backoff()
         problem = ""
         try:
@@ -161,7 +152,7 @@ class ClaimStatusWriter:
         except Exception:
             logger.exception("%s: status.devices of claim %s/%s", self._driver, claim.namespace, claim.name)
 
-    async def _once(self, claim: Claim, devices: Sequence[SavedAnswer]) -> None:
+    async def _once(self, claim: Claim, devices: Sequence[Use]) -> None:
         item = await self._api.claim(claim.namespace, claim.name)
         if item["metadata"].get("uid") != claim.uid:
             return

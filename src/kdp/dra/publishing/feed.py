@@ -1,35 +1,52 @@
-"""`Feed`: hands what is known of a backend's devices to a publisher, whenever it is something new."""
+"""`Feed`: hands what is known of a backend's devices to a publisher, whenever it is something new.
+
+Nothing is handed over while the node still offers the devices by a device plugin (`Exclusivity`): the scheduler keeps
+account of the two ways apart, so that one device would be given away twice. The node object says what any plugin
+offers: one of kdp or another, alive or just killed. It does not show pods that still have devices of a plugin that is
+gone, so the administrator drains the node before a change from one way to the other.
+
+Source: DRA contract section 3.7.
+"""
 
 from __future__ import annotations
 
 import logging
+import random
 import time
 from typing import TYPE_CHECKING, Any, final
 
 import anyio
 
+from ...cluster.api import ApiError
 from ...concurrency.threads import offload
-from ...errors import HookError, NotReady, sentence
+from ...errors import HookError, InvalidValueError, NotReady, sentence
+from ...model.quantities import Quantity
 from ...supervision.change_log import ChangeLog, Transition
 from ...supervision.counters import examined
 from ...supervision.supervisor import RETRY_AFTER
-from ..taints import tainted
+from ..render import tainted
+from ..standard_attributes import StandardAttributes
+from .publisher import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from ...concurrency.history import History
+    from ...cluster.api import ClusterApi
     from ...concurrency.observable import Observable
+    from ...hardware import Host
+    from ...model.backend import DeviceBackend
     from ...model.claims import TaintEffect
     from ...model.devices import AttributeValue, Device
     from ...model.quantities import Amount
     from ...supervision.publisher import Discovery
     from ...supervision.supervisor import Supervisor
-    from ..standard_attributes import StandardAttributes
-    from .exclusivity import Exclusivity
-    from .publisher import Publisher
+    from ..options import BaseOptions
+    from .slices import Pool
 
 logger = logging.getLogger(__name__)
+
+LOOK_PAUSE = 3.0
+"""Seconds between two looks at the node."""
 
 
 @final
@@ -37,53 +54,68 @@ class Feed:
     """See the module; one for each publisher.
 
     Args:
-        driver: The driver's name.
         supervisor: The backend.
-        publisher: Who writes the slices.
-        health_taint: The effect of the taint of an unhealthy device; None: it has none.
-        standard: Finds the standard attributes of devices; None: they have none.
-        exclusivity: Knows whether a device plugin offers the devices; None: none can.
+        pool: The pool.
+        options: Those of the driver or the controller.
+        host: The node's files, if the pool is the node's own: then devices have standard attributes, the node owns the
+            slices, and it must not offer the devices by a device plugin, too.
         discovery: What is offered of the devices; None: what the supervisor says.
-        history: Takes the changes of the devices; None: nobody reads it.
 
     Attributes:
+        publisher: Who writes the slices; it runs while the feed does.
         problem: Why what is known is not published, as a sentence; None: it is, as far as this is concerned.
     """
 
     def __init__(
         self,
-        driver: str,
         supervisor: Supervisor,
-        publisher: Publisher,
+        pool: Pool,
+        options: BaseOptions,
         *,
-        health_taint: TaintEffect | None,
-        standard: StandardAttributes | None = None,
-        exclusivity: Exclusivity | None = None,
+        host: Host | None = None,
         discovery: Observable[Discovery] | None = None,
-        history: History | None = None,
     ) -> None:
-        self._driver = driver
+        self._driver = pool.driver
         self._supervisor = supervisor
-        self._publisher = publisher
-        self._health_taint: TaintEffect | None = health_taint
-        self._standard = standard
-        self._exclusivity = exclusivity
+        self._health_taint: TaintEffect | None = options.health_taint
+        self._standard: StandardAttributes | None = None
+        self._exclusivity: Exclusivity | None = None
+        owner: str | None = None
+        if host is not None:
+            owner = pool.name
+            self._standard = StandardAttributes(host)
+            self._exclusivity = Exclusivity(options.api, pool.name, supervisor.backend)
+        self.publisher = Publisher(options.api, pool, owner=owner)
         self._discovery = supervisor.discovery if discovery is None else discovery
         self.problem: str | None = None
-        self._log = ChangeLog(driver, gone="gone, and is removed from the slices", history=history)
+        self._log = ChangeLog(pool.driver, gone="gone, and is removed from the slices", history=options.history)
         self._known: dict[str, Device] = {}
 
-    async def run(self) -> None:
-        """Hand over until cancelled."""
+    @property
+    def trouble(self) -> str | None:
+        """Why the slices are not as they should be, as a sentence; None: they are."""
+        return self.problem or self.publisher.status.value.problem
+
+    async def run(self, begins: anyio.Event | None = None) -> None:
+        """Hand over until cancelled, as soon as an event is set."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.publisher.run)
+            if begins is not None:
+                await begins.wait()
+            await self._hand_over()
+
+    async def _hand_over(self) -> None:
         discovery = self._discovery
         published: Any = None
         while True:
             version, found = discovery.version, discovery.value
             if found.devices is not None:
                 self._log_changes(found.devices)
-                if self._exclusivity is not None and await self._exclusivity.wait(found.devices, report=self._say):
-                    self.problem = None
-                    continue  # it took a while
+                if self._exclusivity is not None and (why := await self._exclusivity.obstacle(found.devices)):
+                    self._say(why)
+                    # Not all nodes at once.
+                    await anyio.sleep(self._exclusivity.pause * random.uniform(0.8, 1.0))  # noqa: S311
+                    continue
                 try:
                     counters = await self._counters()
                 except (HookError, NotReady) as error:
@@ -94,7 +126,7 @@ class Feed:
                     standard = await self._standard_of(devices)
                     if (devices, counters, standard) != published:
                         published = devices, counters, standard
-                        self._publisher.publish(devices, counters=counters, standard=standard)
+                        self.publisher.publish(devices, counters=counters, standard=standard)
             # A backend that is not polled would not be asked for its counters again.
             with anyio.move_on_after(RETRY_AFTER if self.problem else None):
                 await discovery.after(version)
@@ -137,3 +169,65 @@ class Feed:
             "counters", deadline=self._supervisor.deadlines.counters, then=examined
         )
         return found
+
+
+@final
+class Exclusivity:
+    """Which resources of a backend a node was seen not to offer by a device plugin.
+
+    Args:
+        api: The API server.
+        node: The node's name.
+        backend: The backend.
+
+    Attributes:
+        pause: Seconds until the next look.
+    """
+
+    def __init__(self, api: ClusterApi, node: str, backend: DeviceBackend) -> None:
+        self._api = api
+        self._node = node
+        self._names = {name for name in (backend.resource, *backend.resources) if name is not None}
+        self._exclusive: set[str] = set()
+        self.pause = LOOK_PAUSE
+
+    async def obstacle(self, devices: Sequence[Device]) -> str | None:
+        """Return why these devices must not be published yet, as a sentence; None: no device plugin offers them."""
+        named = {device.resource for device in devices if device.resource is not None}
+        names = (self._names | named) - self._exclusive
+        if not names:
+            return None
+        self.pause = LOOK_PAUSE
+        try:
+            found = offered(await self._api.node(self._node), names)
+        except ApiError as error:
+            self.pause = max(LOOK_PAUSE, error.retry_after or 0.0)
+            return f"whether a device plugin still offers {', '.join(sorted(names))} is not known: {error}"
+        if not found:
+            self._exclusive |= names
+            return None
+        what = " and ".join(f"{amount} of {name}" for name, amount in found.items())
+        return (
+            f"node {self._node} still offers {what} by a device plugin, and a node must offer devices in one way only; "
+            "drain the node of pods that use them, and end the plugin, for example by deleting its DaemonSet; the "
+            "slices are published as soon as the node shows 0"
+        )
+
+
+def offered(node: Mapping[str, Any], resources: Iterable[str]) -> dict[str, str]:
+    """Return which of the resources a Node still has to give, and how much.
+
+    Args:
+        node: The Node; what it says that is no quantity counts as offered.
+        resources: Names of extended resources.
+    """
+    status: Mapping[str, Any] = node.get("status") or {}
+    allocatable: Mapping[str, Any] = status.get("allocatable") or {}
+    return {name: str(allocatable[name]) for name in sorted(set(resources)) if _is_some(allocatable.get(name, "0"))}
+
+
+def _is_some(amount: object) -> bool:
+    try:
+        return Quantity(str(amount)).value > 0
+    except InvalidValueError:
+        return True

@@ -57,9 +57,8 @@ from .actions import (
     Write,
 )
 from .feature_gates import PARTITIONS, DroppedField, dropped_fields, publishable
-from .limits import Limits
 from .pacing import Failures, WriteRate
-from .slices import Memory, Pool, PoolSlice, comes_later, is_same_content, is_stored, pool_slices, writes
+from .slices import Limits, Memory, Pool, PoolSlice, comes_later, is_same_content, is_stored, pool_slices, writes
 
 if TYPE_CHECKING:
     import random

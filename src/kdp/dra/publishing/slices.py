@@ -6,7 +6,8 @@ slices are filled in the order of the devices, which is the order in which the s
 devices from the first.
 
 Counters lie in slices of their own since Kubernetes 1.35; before, in the slice of the devices that consume them, so
-that devices with a counter set in common cannot be divided there (`Limits.combined`).
+that devices with a counter set in common cannot be divided there (`Limits.combined`). The limits are the constants of
+``k8s.io/kubernetes`` ``pkg/apis/resource/types.go`` in versions 1.34 to 1.37.
 
 `writes` compares with what is stored. A generation is what consumers take for one state of the pool, so only a change
 that one write can make keeps it:
@@ -19,6 +20,7 @@ that one write can make keeps it:
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ...model.quantities import Amount
-    from .limits import Limits
 
 API_VERSION = "resource.k8s.io/v1"
 
@@ -44,6 +45,47 @@ _FIRST_OF_COUNTERS = 0x80000
 """The position of the first slice of counters: behind those of all devices."""
 
 _Object = dict[str, Any]
+
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?\Z")
+OLDEST = (1, 34)
+"""The first version with ``resource.k8s.io/v1``."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Limits:
+    """How a version wants its slices to be filled; what else it takes it says itself.
+
+    Attributes:
+        version: Major and minor.
+        combined: Whether counter sets lie in the slice of the devices that consume them; False: in slices of their own.
+        counters_per_slice: Counters of all sets of a slice (combined only).
+        consumed_per_slice: Counters that a slice's devices consume (combined only).
+        sets_per_slice: Counter sets of a slice (not combined).
+    """
+
+    version: tuple[int, int]
+    combined: bool = False
+    counters_per_slice: int = 32
+    consumed_per_slice: int = 1024
+    sets_per_slice: int = 8
+
+    @classmethod
+    def of(cls, version: str) -> Limits:
+        """Return the limits of a server by its version, as ``v1.37.1``; a version newer than kdp counts as the newest.
+
+        Raises:
+            InvalidValueError: It is no version, or older than 1.34.
+        """
+        match = _VERSION.match(version)
+        if match is None:
+            raise InvalidValueError(f"server version {version!r}: must be a version of Kubernetes; valid is 'v1.37.1'")
+        minor = (int(match[1]), int(match[2]))
+        if minor < OLDEST:
+            raise InvalidValueError(
+                f"server version {version!r}: DRA needs Kubernetes 1.34 or newer; use the device plugin there"
+            )
+        return cls(version=minor, combined=minor == OLDEST)
 
 
 @final
@@ -208,15 +250,14 @@ def pool_slices(
     """
     memory = memory or Memory()
     entries = {device.id: memory.entry(device, (standard or {}).get(device.id, {})) for device in devices}
-    ids = _ids(entries[device.id] for device in devices)
+    by_name = {entry.name: entry.rendered for entry in entries.values()}
     _check_counters(devices, counters or {})
     sets = {name: render_counters(name, (counters or {})[name]) for name in sorted(counters or {})}
     if limits.combined:
         room = (DEVICES_PER_SLICE, limits.counters_per_slice, limits.consumed_per_slice)
         groups = _filled(_families(devices, sets), room)
     else:
-        groups = _divided([*ids], DEVICES_PER_SLICE)
-    by_name = {entry.name: entry.rendered for entry in entries.values()}
+        groups = _divided([entry.name for entry in entries.values()], DEVICES_PER_SLICE)
     head: _Object = {"driver": pool.driver, "pool": {"name": pool.name}, **pool.nodes}
     found: list[PoolSlice] = []
     for position, names in enumerate(groups):
@@ -233,19 +274,6 @@ def pool_slices(
 
 def _slice(position: int, body: _Object) -> PoolSlice:
     return PoolSlice(position=position, name=slice_name(position, body["driver"], body["pool"]["name"]), body=body)
-
-
-def _ids(entries: Iterable[_Entry]) -> dict[str, str]:
-    """Return the devices' ids by their names."""
-    found: dict[str, str] = {}
-    for entry in entries:
-        name, device_id = entry.name, entry.device.id
-        if name in found:
-            raise InvalidValueError(
-                f"devices {found[name]!r} and {device_id!r}: both are named {name!r} in the API; give them other ids"
-            )
-        found[name] = device_id
-    return found
 
 
 def _divided(names: Sequence[str], most: int) -> list[Sequence[str]]:

@@ -43,6 +43,7 @@ _OF_THE_SCENARIO = (
     "kdp.deviceplugin.refusal_log",
     "kdp.deviceplugin.state_log",
     "kdp.deviceplugin.tracking",
+    "kdp.dra.claims.lifecycle",
     "kdp.dra.claims.prepare",
     "kdp.dra.plugin",
     "kdp.dra.publishing",

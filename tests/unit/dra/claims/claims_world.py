@@ -17,7 +17,9 @@ import kdp
 from kdp.cdi import CdiDirectory, CdiSpec, parse_spec
 from kdp.cluster.api import ApiError
 from kdp.dra.claims.prepare import Preparer
+from kdp.dra.options import DriverOptions
 from kdp.hardware import Host
+from kdp.kubelet import KubeletPaths
 from kdp.model.claims import Claim
 from kdp.supervision.supervisor import Deadlines, Supervisor
 from kdp_testkit.patience import PATIENCE
@@ -138,6 +140,7 @@ class World:
         self.folder = folder
         self.api = api
         self.supervisor = supervisor
+        self.data = folder / DRIVER
         self.cdi = CdiDirectory(folder / "cdi")
         self.boot_id = "boot-1"
         self.metadata = False
@@ -146,18 +149,16 @@ class World:
 
     def start(self) -> Preparer:
         """Start the driver anew."""
-        self.preparer = Preparer(
-            DRIVER,
-            pool=POOL,
-            supervisor=self.supervisor,
+        options = DriverOptions(
             api=self.api,  # type: ignore[arg-type]
-            host=Host(),
-            directory=self.folder / "data",
-            cdi=self.cdi,
+            node=POOL,
+            paths=KubeletPaths.under(plugins_dir=self.folder),
+            cdi=self.cdi.path,
             boot_id=self.boot_id,
-            metadata=self.metadata,
-            scrubs=self.scrubs,
+            device_metadata=self.metadata,
+            release_policy="scrub" if self.scrubs else None,
         )
+        self.preparer = Preparer(DRIVER, supervisor=self.supervisor, host=Host(), options=options)
         return self.preparer
 
     def spec(self, names: Claim) -> CdiSpec | None:
@@ -168,7 +169,7 @@ class World:
     @property
     def files(self) -> list[str]:
         """What is left on the disk, of claims, of specs and of metadata."""
-        folders = (self.folder / "data/claims", self.folder / "cdi", self.folder / "data/metadata")
+        folders = (self.data / "claims", self.folder / "cdi", self.data / "metadata")
         return sorted(file.name for folder in folders if folder.exists() for file in folder.iterdir())
 
 

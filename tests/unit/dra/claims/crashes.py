@@ -86,12 +86,12 @@ async def live(folder: Path, killer: Killer, kind: str, *calls: str) -> list[dic
             seen.append(
                 {
                     "error": outcome.error,
-                    "devices": [[device.request, device.name, list(device.cdi_ids)] for device in outcome.devices],
+                    "devices": [[device.base, device.name, list(device.cdi_ids)] for device in outcome.devices],
                     "names": [] if spec is None else [f"{spec.kind}={device.name}" for device in spec.devices],
                     "is_complete": record is not None and record.is_complete,
                     "files": [name for name in world.files if not name.endswith(".draft")],
                     "hardware": sorted(os.listdir(folder / "hardware")),
-                    "metadata": sorted(described(folder / "data/metadata" / claim().uid)),
+                    "metadata": sorted(described(world.data / "metadata" / claim().uid)),
                 }
             )
     return seen

@@ -6,7 +6,7 @@ from itertools import product
 
 import kdp
 from kdp.dra.claims.cdi_specs import render_part
-from kdp.dra.claims.plan import ClaimPart, Use
+from kdp.dra.claims.checkpoint import ClaimPart, Use
 from kdp.hardware import Host
 from kdp.model.claims import Claim
 
@@ -19,8 +19,8 @@ def names(of: Claim, request: str, device: str, share: str, edits: kdp.Container
     use = Use(request=request, pool=POOL, name=device, device_id=device, share_id=share, is_admin=False)
     part = ClaimPart(request=request, resource="example.com/widget", uses=(use,))
     device_of_use = kdp.Device(id=device, edits=edits)
-    found = render_part(of, part, [device_of_use], edits, driver=DRIVER, host=Host(), joined_env=())
-    return tuple(each.name for each in found.devices)
+    _, found = render_part(of, part, [device_of_use], edits, driver=DRIVER, host=Host(), joined_env=())
+    return tuple(each.name for each in found)
 
 
 def test_no_two_devices_of_claims_share_a_name() -> None:

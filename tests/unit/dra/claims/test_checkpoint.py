@@ -17,25 +17,35 @@ import anyio.lowlevel
 import attrs
 import pytest
 
-from kdp.dra.claims import claim_locks
-from kdp.dra.claims.checkpoint import FORMAT, Record, SavedAnswer, SavedPart, Store
-from kdp.dra.claims.claim_locks import Locks
-from kdp.dra.claims.plan import ClaimPart, Use
+from kdp.dra.claims import disk
+from kdp.dra.claims.checkpoint import FORMAT, ClaimPart, Record, Store, Use
+from kdp.dra.claims.disk import Locks
 from kdp.errors import CheckpointError
 from kdp.storage import reading
+from kdp.supervision.given import Given
 from kdp_testkit.patience import PATIENCE
 
 from .claim_objects import claim
 
 
 def record(number: int = 0, **changes: Any) -> Record:
-    use = Use(request="a/b", pool="p", name="w0", device_id="W0", share_id="s", is_admin=True, consumed={"m": "1Gi"})
+    use = Use(
+        request="a/b",
+        pool="p",
+        name="w0",
+        device_id="W0",
+        share_id="s",
+        is_admin=True,
+        consumed={"m": "1Gi"},
+        cdi_ids=("v/c=d",),
+        network={"interfaceName": "eth0"},
+        given=Given(nodes=("/dev/w0",), identity="1"),
+    )
     whole = Record(
         claim=claim(number),
         is_complete=True,
         boot_id="boot",
-        parts=(SavedPart(part=ClaimPart(request="a/b", resource="r/x", uses=(use,)), state={"n": [1, "ü"]}),),
-        devices=(SavedAnswer(request="a", pool="p", name="w0", cdi_ids=("v/c=d",), share_id="s"),),
+        parts=(ClaimPart(request="a/b", resource="r/x", uses=(use,), state={"n": [1, "ü"]}),),
         spec={"kind": "v/c"},
         config=({"source": "FromClass"},),
     )
@@ -197,7 +207,7 @@ def test_a_disk_that_is_full_leaves_the_old_record(tmp_path: Path, monkeypatch: 
 
 HOLDER = """
 import sys, pathlib, anyio
-from kdp.dra.claims.claim_locks import Locks
+from kdp.dra.claims.disk import Locks
 async def main():
     async with Locks(pathlib.Path(sys.argv[1])).claim("a"):
         print("held", flush=True)
@@ -231,7 +241,7 @@ async def test_a_claim_is_locked_against_other_processes_until_they_die(tmp_path
 
 
 async def test_a_lock_that_another_process_keeps_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim_locks, "LOCK_PATIENCE", 0.1)
+    monkeypatch.setattr(disk, "LOCK_PATIENCE", 0.1)
     one, other = Locks(tmp_path / "lock"), Locks(tmp_path / "lock")  # as two processes: two open files
     async with one.claim("a"):
         with pytest.raises(CheckpointError, match=r"another process of this driver has worked on claim a for 0\.1 s"):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import attrs
 from tests.fuzzing import as_bytes, damaged, fuzz, replaced
 
 from kdp.cdi import CdiDevice, CdiEdits, CdiSpec
@@ -17,6 +18,7 @@ from kdp.dra.claims.checkpoint import FORMAT, Record, Store
 from kdp.dra.claims.plan import check_free
 from kdp.errors import CheckpointError, ClaimError, InvalidValueError
 
+from .claim_objects import claim
 from .test_checkpoint import record
 
 Figure = Callable[[str, float, str], None]
@@ -34,10 +36,10 @@ def use(found: Record) -> None:
     assert Record.decode(found.encode()) == found
     assert hash(found.keys) is not None
     with suppress(ClaimError):
-        check_free(found.uses, [(found.claim, found.uses)])
-    for saved in found.parts:
+        check_free(found, [found, attrs.evolve(found, claim=claim(7))])
+    for part in found.parts:
         with suppress(InvalidValueError):  # an amount that is none, as a claim may have it, too
-            assert saved.part.consumed is not None
+            assert part.consumed is not None
 
 
 def test_a_saved_claim_is_read_or_refused(figure: Figure) -> None:

@@ -141,7 +141,7 @@ async def test_a_spec_that_could_not_be_read_was_taken_for_none_and_nothing_was_
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.preparer._locks, "claim", lambda _: nullcontext())
+        patch.setattr(world.preparer._files.locks, "claim", lambda _: nullcontext())
         patch.setattr(os, "open", refused)
         assert "cannot be read: Too many open files" in await unprepared(world, 0)
     assert await unprepared(world, 0) == ""

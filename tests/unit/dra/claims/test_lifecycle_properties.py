@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
-from types import ModuleType
-from typing import Any, ClassVar
+from collections.abc import Callable, Coroutine, Mapping
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeVar
 
-import pytest
+import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from typing_extensions import override
 
 import kdp
-from kdp.dra.claims import lifecycle as real
-from kdp.dra.claims import steps
-from kdp.dra.claims.cdi_specs import Rendered
-from kdp.dra.claims.checkpoint import Record, SavedAnswer
-from kdp.dra.claims.plan import ClaimPart
+from kdp.cdi import CdiDevice
+from kdp.cluster.api import ApiError
+from kdp.dra.claims.checkpoint import ClaimPart, Record
+from kdp.dra.claims.lifecycle import ClaimLifecycle
+from kdp.model.claims import Claim
 
 from ...mutants import holds, live
 from .claim_objects import DRIVER, POOL, claim, claim_object, result
@@ -33,17 +34,102 @@ FAILURES_ALL = [(number, when) for number in range(10) for when in ("before", "a
 """At which step a run ends, and whether the step has taken effect."""
 FAILURES = st.none() | st.sampled_from(FAILURES_ALL)
 
-STEPS = tuple(kind.__name__ for kind in steps.Step.__subclasses__())
+STEPS = (
+    "read",
+    "fetch",
+    "devices",
+    "restore",
+    "start",
+    "allocate",
+    "save",
+    "complete",
+    "commit",
+    "await_allocate",
+    "release",
+    "clear",
+    "forget",
+)
+
+_T = TypeVar("_T")
 
 
 class FailedError(Exception):
     """A step failed."""
 
 
+@attrs.frozen(kw_only=True)
+class OnPaper(ClaimLifecycle):
+    """Its steps are those of a life, and change nothing but that."""
+
+    life: Life
+
+    @override
+    async def _read(self, claim: Claim) -> Record | None:
+        return self.life.step("read", lambda: self.life.record)
+
+    @override
+    async def fetch(self, claim: Claim) -> Mapping[str, Any]:
+        return self.life.step("fetch", self.life.fetched)
+
+    @override
+    async def _restore(self, record: Record) -> None:
+        self.life.step("restore", self.life.write_spec)
+
+    @override
+    async def _start(self, record: Record) -> Mapping[int, Any]:
+        return self.life.step("start", lambda: self.life.start(record))
+
+    @override
+    async def _save(self, record: Record) -> None:
+        self.life.step("save", lambda: self.life.write(record))
+
+    @override
+    async def _complete(self, record: Record) -> None:
+        self.life.step("complete", lambda: self.life.complete(record))
+
+    @override
+    async def _commit(self, record: Record) -> Record:
+        return self.life.step("commit", lambda: self.life.commit(self._completed(record, [])))
+
+    @override
+    async def _released(self, record: Record, position: int) -> Record:
+        return self.life.step("release", lambda: self.life.release(record, position))
+
+    @override
+    async def _clear(self, claim: Claim) -> None:
+        self.life.step("clear", lambda: None)
+
+    @override
+    async def _forget(self, claim: Claim) -> None:
+        self.life.step("forget", self.life.forget)
+
+
+class HooksOnPaper:
+    """The backend of a life."""
+
+    backend = SimpleNamespace(resource="example.com/widget", config=None)
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def overridden(self, hook: str) -> bool:
+        return hook != "allocate" or self._life.allocates
+
+    async def devices(self) -> Mapping[str, kdp.Device]:
+        return self._life.step("devices", lambda: DEVICES)
+
+    async def allocate(
+        self, claim: Claim, part: ClaimPart, config: object, metadata: Any
+    ) -> tuple[ClaimPart, list[CdiDevice]]:
+        return self._life.step("allocate", lambda: (self._life.allocate(part), []))
+
+    async def await_allocate(self, claim: Claim) -> None:
+        self._life.step("await_allocate", self._life.await_allocate)
+
+
 class Life(RuleBasedStateMachine):
     """One claim on one node. The disk is a record, hardware is a set of parts."""
 
-    module: ClassVar[ModuleType] = real
     allocates: ClassVar[bool] = True
     hits: ClassVar[Counter[tuple[str, str]]] = Counter()
 
@@ -53,12 +139,14 @@ class Life(RuleBasedStateMachine):
         self.record: Record | None = None
         self.has_spec = False
         self.allocated = ["w0", "w1"]
-        self.given: set[ClaimPart] = set()
-        self.owed: set[ClaimPart] = set()
-        self.states: dict[ClaimPart, Mapping[str, Any]] = {}
+        self.given: set[object] = set()
+        self.owed: set[object] = set()
+        self.states: dict[object, Mapping[str, Any]] = {}
         self.has_awaited = False
         self.answers_api = True
-        self.released_once: set[ClaimPart] = set()
+        self.released_once: set[object] = set()
+        self.taken: list[str] = []
+        self.failure: tuple[int, str] = (-1, "")
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
@@ -83,20 +171,20 @@ class Life(RuleBasedStateMachine):
         before = self.record
         is_prepared = before is not None and before.is_complete and before.boot_id == f"boot-{self.boot}"
         is_same = before is not None and before.keys == self.keys
-        answer, taken = self.lived(self.lifecycle.prepare(CLAIM), failure)
+        answer = self.lived(self.lifecycle.prepare(CLAIM), failure)
         if is_prepared and (is_same or not answers_api):
             assert before is not None
-            holds(2, set(taken) <= {"Read", "Fetch", "Restore"}, f"a prepared claim is touched: {taken}")
-            holds(2, answer in (None, before.devices), f"{answer} is told, and {before.devices} was")
+            holds(2, {*self.taken} <= {"read", "fetch", "restore"}, f"a prepared claim is touched: {self.taken}")
+            holds(2, answer in (None, before.uses), f"{answer} is told, and {before.uses} was")
             holds(2, answer is None or self.has_spec, "the spec is missing")
         if answer is not None:
             assert self.record is not None
-            parts = {saved.part for saved in self.record.parts}
+            parts = {part.key for part in self.record.parts}
             holds(4, parts <= self.given, f"answered, and allocated is {self.given}")
 
     @rule(failure=FAILURES)
     def unprepare(self, failure: tuple[int, str] | None) -> None:
-        answer, _ = self.lived(self.lifecycle.unprepare(CLAIM), failure)
+        answer = self.lived(self.lifecycle.unprepare(CLAIM), failure)
         assert answer is None or (self.record is None and not self.owed)
 
     # -- the steps -----------------------------------------------------------------------------------------------------
@@ -106,122 +194,102 @@ class Life(RuleBasedStateMachine):
         return frozenset((name, POOL, device, "") for name, device in zip("ab", self.allocated, strict=False))
 
     @property
-    def lifecycle(self) -> real.ClaimLifecycle:
-        made: real.ClaimLifecycle = self.module.ClaimLifecycle(
-            driver=DRIVER,
-            pool=POOL,
-            boot_id=f"boot-{self.boot}",
-            allocates=self.allocates,
-            releases=True,
-            resource_of=lambda _: "example.com/widget",
-            declared=None,
-        )
-        return made
+    def lifecycle(self) -> ClaimLifecycle:
+        unused: Any = None
+        hooks: Any = HooksOnPaper(self)
+        boot = f"boot-{self.boot}"
+        return OnPaper(driver=DRIVER, pool=POOL, boot_id=boot, api=unused, files=unused, hooks=hooks, life=self)
 
-    def lived(self, run: steps.Run[Any], failure: tuple[int, str] | None) -> tuple[Any, list[str]]:
-        """Take the steps of a run; returns what it answered, None: it failed; and which steps were taken."""
-        number, when = failure or (-1, "")
+    def lived(self, life: Coroutine[None, None, _T], failure: tuple[int, str] | None) -> _T | None:
+        """Live, and return the answer; None: a step failed."""
+        self.failure = failure or (-1, "")
         self.has_awaited = False
-        taken: list[str] = []
-        result: Any = None
-        while True:
-            try:
-                step = run.send(result)
-            except StopIteration as end:
-                return end.value, taken
-            name = type(step).__name__
-            ends = len(taken) == number
-            self.hits[name, when if ends else "done"] += 1
-            taken.append(name)
-            try:
-                if ends and when == "before":
-                    raise FailedError
-                result = getattr(self, f"take_{name}")(step)
-                if ends:
-                    raise FailedError
-            except FailedError:
-                run.close()
-                return None, taken
+        self.taken = []
+        try:
+            life.send(None)
+        except StopIteration as end:
+            answer: _T = end.value
+            return answer
+        except (FailedError, ApiError):
+            return None
+        raise AssertionError("a step waited")
 
-    def take_Read(self, _: steps.Read) -> Record | None:
-        return self.record
-
-    def take_Fetch(self, step: steps.Fetch) -> Mapping[str, Any] | None:
-        if self.answers_api:
-            return claim_object(
-                CLAIM, [result(device, name) for name, device in zip("ab", self.allocated, strict=False)]
-            )
-        if step.is_needed:
+    def step(self, name: str, effect: Callable[[], _T]) -> _T:
+        """Take a step, unless the life ends before it, or right after it."""
+        number, when = self.failure
+        ends = len(self.taken) == number
+        self.hits[name, when if ends else "done"] += 1
+        self.taken.append(name)
+        if ends and when == "before":
             raise FailedError
-        return None
+        result = effect()
+        if ends:
+            raise FailedError
+        return result
 
-    def take_Discover(self, _: steps.Discover) -> Mapping[str, kdp.Device]:
-        return DEVICES
+    def fetched(self) -> Mapping[str, Any]:
+        if not self.answers_api:
+            raise ApiError("the API server is away")
+        results = [result(device, name) for name, device in zip("ab", self.allocated, strict=False)]
+        return claim_object(CLAIM, results)
 
-    def take_Restore(self, _: steps.Restore) -> None:
+    def write_spec(self) -> None:
         self.has_spec = True
 
-    def take_Start(self, step: steps.Start) -> Mapping[ClaimPart, Any]:
-        parts = {saved.part for saved in step.record.parts}
+    def start(self, record: Record) -> Mapping[int, Any]:
+        parts = {part.key for part in record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
-        for saved in step.record.parts:
-            expected = self.states.get(saved.part, {})
-            holds(7, saved.state == expected, f"{saved.part.request} starts with {saved.state} and not {expected}")
+        for part in record.parts:
+            expected = self.states.get(part.key, {})
+            holds(7, part.state == expected, f"{part.request} starts with {part.state} and not {expected}")
         self.owed |= parts
         self.released_once -= parts  # they count as touched from now on
-        self.write(step.record)
+        self.write(record)
         return {}
 
-    def take_Allocate(self, step: steps.Allocate) -> tuple[Rendered, Mapping[str, Any]]:
-        part, record = step.saved.part, self.record
+    def allocate(self, part: ClaimPart) -> ClaimPart:
+        record = self.record
         is_started = record is not None and not record.is_complete and record.boot_id == f"boot-{self.boot}"
-        holds(1, is_started and record and part in {saved.part for saved in record.parts}, f"the disk has {record}")
+        holds(1, is_started and record and part.key in {each.key for each in record.parts}, f"the disk has {record}")
         self.has_awaited = False
-        self.released_once.discard(part)
-        self.given.add(part)
-        self.owed.add(part)
-        state = step.saved.state
-        left = {"times": state.get("times", 0) + 1} if part.request == "a" or len(self.allocated) == 1 else state
-        return rendered(part), left
+        self.released_once.discard(part.key)
+        self.given.add(part.key)
+        self.owed.add(part.key)
+        is_changed = part.request == "a" or len(self.allocated) == 1
+        return attrs.evolve(part, state={"times": part.state.get("times", 0) + 1}) if is_changed else part
 
-    def take_Save(self, step: steps.Save) -> None:
-        self.write(step.record)
-
-    def take_Complete(self, step: steps.Complete) -> None:
+    def complete(self, record: Record) -> None:
         self.has_spec = True
-        self.write(step.record)
+        self.write(record)
 
-    def take_Commit(self, step: steps.Commit) -> Record:
-        parts = {saved.part for saved in step.record.parts}
+    def commit(self, record: Record) -> Record:
+        parts = {part.key for part in record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
         self.released_once -= parts
         self.given |= parts
         self.owed |= parts
-        self.has_spec = True
-        record = self.lifecycle.completed(step.plan, step.record, [rendered(part) for part in sorted(parts, key=str)])
-        self.write(record)
+        self.complete(record)
         return record
 
-    def take_AwaitAllocate(self, _: steps.AwaitAllocate) -> None:
+    def await_allocate(self) -> None:
         self.has_awaited = True
 
-    def take_Release(self, step: steps.Release) -> None:
-        record = self.record
-        assert record is not None
-        saved = {each.part: each for each in record.parts}
-        holds(5, not record.is_complete, "the record says that the claim is complete")
-        holds(5, not saved[step.saved.part].is_released, f"{step.saved.part.request} is released already")
+    def release(self, record: Record, position: int) -> Record:
+        part = record.parts[position]
+        assert self.record is not None
+        there = {each.key: each for each in self.record.parts}
+        holds(5, not self.record.is_complete, "the record says that the claim is complete")
+        holds(5, not there[part.key].is_released, f"{part.request} is released already")
         holds(8, self.has_awaited, "nobody has waited for threads of allocate")
-        holds(9, step.saved.part not in self.released_once, f"{step.saved.part.request} is released again")
-        self.released_once.add(step.saved.part)
-        self.given.discard(step.saved.part)
-        self.owed.discard(step.saved.part)
-        self.write(step.record)
+        holds(9, part.key not in self.released_once, f"{part.request} is released again")
+        self.released_once.add(part.key)
+        self.given.discard(part.key)
+        self.owed.discard(part.key)
+        released = record.with_part(position, attrs.evolve(part, is_released=True))
+        self.write(released)
+        return released
 
-    def take_Clear(self, _: steps.Clear) -> None:
-        self.has_spec = False
-
-    def take_Forget(self, _: steps.Forget) -> None:
+    def forget(self) -> None:
         holds(6, not self.owed, f"{self.owed} was not released")
         self.record, self.has_spec = None, False
         self.states.clear()
@@ -229,13 +297,13 @@ class Life(RuleBasedStateMachine):
     def write(self, record: Record) -> None:
         """Replace the record, as its file would be: only what is in the bytes counts."""
         if record.is_complete:
-            parts = {saved.part for saved in record.parts}
+            parts = {part.key for part in record.parts}
             holds(4, parts <= self.given, f"saved as complete, and allocated is {self.given}")
         self.record = Record.decode(record.encode())
         self.states = {
-            saved.part: saved.state
-            for saved in record.parts
-            if not saved.is_released and record.boot_id == f"boot-{self.boot}"
+            part.key: part.state
+            for part in record.parts
+            if not part.is_released and record.boot_id == f"boot-{self.boot}"
         }
 
 
@@ -245,18 +313,13 @@ class PlainLife(Life):
     allocates = False
 
 
-def rendered(part: ClaimPart) -> Rendered:
-    answers = (SavedAnswer(request=use.base, pool=use.pool, name=use.name) for use in part.uses)
-    return Rendered(devices=(), answers=tuple(answers))
-
-
 def test_every_life_keeps_the_invariants() -> None:
     live(Life, examples=200, steps=15)
     live(PlainLife, examples=100, steps=15)
 
 
-def live_through_every_failure(module: ModuleType = real) -> Counter[tuple[str, str]]:
-    """Let each step of a Prepare and of an Unprepare fail before and after its effect, and then let come what may."""
+def test_a_life_that_ends_at_any_step_is_made_good() -> None:
+    """Each step of a Prepare and of an Unprepare fails before and after its effect, and then comes what may."""
     hits: Counter[tuple[str, str]] = Counter()
     between: list[Callable[[Life], None]] = [
         lambda _: None,
@@ -264,7 +327,7 @@ def live_through_every_failure(module: ModuleType = real) -> Counter[tuple[str, 
         lambda life: life.allocate_anew(["w2"]),
         lambda life: life.wipe_specs(),
     ]
-    kinds = (type(kind.__name__, (kind,), {"hits": hits, "module": module}) for kind in (Life, PlainLife))
+    kinds = (type(kind.__name__, (kind,), {"hits": hits}) for kind in (Life, PlainLife))
     for kind, failure, crashed, comes in itertools.product(kinds, FAILURES_ALL, ("prepare", "unprepare"), between):
         life: Life = kind()
         if crashed == "prepare":
@@ -278,25 +341,19 @@ def live_through_every_failure(module: ModuleType = real) -> Counter[tuple[str, 
         life.unprepare(None)
         assert life.record is None
         life.unprepare(failure)  # of a claim that is unknown by now
-    return hits
-
-
-def test_a_life_that_ends_at_any_step_is_made_good() -> None:
-    hits = live_through_every_failure()
     missing = {(name, when) for name in STEPS for when in ("done", "before", "after")} - hits.keys()
     assert not missing
 
 
 def test_an_unknown_claim_is_unprepared_without_a_hook() -> None:
     life = Life()
-    assert life.lived(life.lifecycle.unprepare(CLAIM), None) == ((), ["Read", "Clear"])
+    assert life.lived(life.lifecycle.unprepare(CLAIM), None) == ()
+    assert life.taken == ["read", "clear"]
 
 
 def test_a_claim_of_other_drivers_asks_for_no_device() -> None:
     life = Life()
-    run = life.lifecycle.prepare(CLAIM)
-    assert isinstance(next(run), steps.Read)
-    assert isinstance(run.send(None), steps.Fetch)
-    with pytest.raises(StopIteration) as end:
-        run.send(claim_object(CLAIM, [result("w0", driver="other.example.com")]))
-    assert end.value.value == ()
+    others = claim_object(CLAIM, [result("w0", driver="other.example.com")])
+    life.fetched = lambda: others  # type: ignore[method-assign]
+    assert life.lived(life.lifecycle.prepare(CLAIM), None) == ()
+    assert life.taken == ["read", "fetch"]

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiMount
-from kdp.dra.claims.jobs import JobOutcome
+from kdp.dra.claims.prepare import JobOutcome
 
 from .claim_objects import DRIVER, POOL, claim, result
 from .claims_world import Widgets, World, running
@@ -134,7 +134,7 @@ async def test_a_claim_uid_that_is_a_path_removes_nothing(world: World, uid: str
         assert outcomes[uid].error.startswith("claim UID ")
         assert outcomes[claim().uid].error == "", "each claim is one of its own"
     assert world.files == before
-    assert (world.folder / "data/claims").is_dir()
+    assert (world.data / "claims").is_dir()
 
 
 async def test_a_spec_that_is_named_after_no_uid_is_nobodys(world: World) -> None:

@@ -15,7 +15,6 @@ import errno
 import json
 import os
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import attrs
@@ -26,9 +25,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiMount, parse_spec
-from kdp.dra.claims import metadata as real
 from kdp.dra.claims.plan import POD_CLAIM
-from kdp.hardware import Host
 from kdp.storage import files
 
 from ...mutants import holds, live
@@ -61,19 +58,12 @@ def interface_of(names: kdp.Claim, device: str) -> str:
 
 
 class Described(Node):
-    files: ClassVar[ModuleType] = real
-    more: ClassVar[dict[str, Any]] = {"metadata": True}
+    describes: ClassVar[bool] = True
     backend: ClassVar[type[Hardware]] = Linked
 
     def __init__(self) -> None:
         self.lost: set[int] = set()
         super().__init__()
-
-    @override
-    def start(self) -> None:
-        super().start()
-        made = self.files.MetadataFiles(self.folder / "data", driver=DRIVER, host=Host())
-        self.preparer._metadata = made
 
     @rule(number=NUMBERS, devices=ALLOCATIONS)
     @override

@@ -5,10 +5,13 @@ from typing import Any
 
 import attrs
 import pytest
+from typing_extensions import override
 
 import kdp
-from kdp.dra.claims.plan import ClaimPlan, Use, check_free, plan_of
-from kdp.dra.taints import health_key
+from kdp.dra.claims.checkpoint import ClaimPart, Record, Use
+from kdp.dra.claims.parameters import Parameters
+from kdp.dra.claims.plan import check_free, plan_of
+from kdp.dra.render import health_key
 from kdp.errors import ClaimError
 
 from .claim_objects import DRIVER, POOL, claim, claim_object, entry, result
@@ -17,6 +20,15 @@ from .claim_objects import DRIVER, POOL, claim, claim_object, entry, result
 @attrs.frozen(kw_only=True)
 class Mode:
     speed: int = 1
+
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+    config = Mode
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return [*DEVICES.values()]
 
 
 DEVICES = {
@@ -32,7 +44,13 @@ DEVICES = {
 }
 
 
-def plan(results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid: str | None = None) -> ClaimPlan:
+def plan(results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid: str | None = None) -> Record:
+    return planned(results, *config, uid=uid)[0]
+
+
+def planned(
+    results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid: str | None = None
+) -> tuple[Record, Parameters]:
     item = claim_object(claim(), results, *config)
     item["metadata"]["uid"] = uid or claim().uid
     return plan_of(
@@ -41,8 +59,7 @@ def plan(results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid:
         driver=DRIVER,
         pool=POOL,
         devices=DEVICES,
-        resource_of=lambda device: device.resource or "example.com/widget",
-        declared=Mode,
+        backend=Widgets(),
     )
 
 
@@ -68,9 +85,9 @@ def test_each_request_is_one_call() -> None:
 
 def test_a_prioritised_list_has_parameters_by_both_names_and_is_told_by_its_base() -> None:
     entries = [entry(mode(2), "gpu", source="FromClass"), entry(mode(3), "gpu/small"), entry(mode(4), "gpu/large")]
-    found = plan([result("w0", "gpu/large"), result("w1", "net")], *entries)
+    found, parameters = planned([result("w0", "gpu/large"), result("w1", "net")], *entries)
     assert [use.base for use in found.uses] == ["gpu", "net"]
-    assert [found.parameters.of_request(part.request) for part in found.parts] == [Mode(speed=4), None]
+    assert [parameters.of_request(part.request) for part in found.parts] == [Mode(speed=4), None]
     assert found.config == tuple(entries)
 
 
@@ -146,10 +163,14 @@ def use(device: str, *, share: str = "", admin: bool = False) -> Use:
     ],
 )
 def test_nobody_gets_what_another_claim_has(mine: Use, theirs: Use, is_free: bool) -> None:
+    one, other = (
+        Record(claim=claim(number), parts=(ClaimPart(request="r", resource="example.com/widget", uses=(each,)),))
+        for number, each in enumerate((mine, theirs))
+    )
     if is_free:
-        check_free([mine], [(claim(1), [theirs])])
+        check_free(one, [one, other])
     else:
         with pytest.raises(
             ClaimError, match=rf"^device w0: is already prepared for claim default/claim-1 \({claim(1).uid}\)"
         ):
-            check_free([mine], [(claim(1), [theirs])])
+            check_free(one, [one, other])

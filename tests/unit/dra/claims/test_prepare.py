@@ -12,8 +12,8 @@ import pytest
 
 import kdp
 from kdp.cluster.api import ApiError
-from kdp.dra.claims import prepare
-from kdp.dra.claims.jobs import JobOutcome
+from kdp.dra.claims import lifecycle
+from kdp.dra.claims.prepare import JobOutcome
 from kdp.errors import CheckpointError
 from kdp.supervision.supervisor import Deadlines
 
@@ -51,7 +51,7 @@ async def test_a_claim_is_prepared(world: World, backend: Widgets) -> None:
     names = world.api.put(claim(), [result("w1", "gpu/large"), result("w0", "gpu/large")], entry(MODE, "gpu"))
     outcome = await prepared(world)
     assert outcome.error == ""
-    assert [(d.request, d.pool, d.name, d.share_id) for d in outcome.devices] == [
+    assert [(d.base, d.pool, d.name, d.share_id) for d in outcome.devices] == [
         ("gpu", POOL, "w1", ""),
         ("gpu", POOL, "w0", ""),
     ]
@@ -97,8 +97,8 @@ async def test_claims_of_one_call_are_fetched_together(world: World) -> None:
 
 
 async def test_an_api_server_that_hangs_is_an_error_soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert prepare.FETCH_SECONDS < 10
-    monkeypatch.setattr(prepare, "FETCH_SECONDS", 0.05)
+    assert lifecycle.FETCH_SECONDS < 10
+    monkeypatch.setattr(lifecycle, "FETCH_SECONDS", 0.05)
     world.api.hangs = True
     assert (await prepared(world)).error == "the API server did not give claim default/claim-0 within 0.05 s"
     assert world.files == []

@@ -15,10 +15,9 @@ import asyncio
 import shutil
 import tempfile
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
@@ -26,9 +25,10 @@ from typing_extensions import override
 import kdp
 from kdp.cdi import CdiDirectory, parse_spec
 from kdp.concurrency.observable import Observable
-from kdp.dra.claims import lifecycle
-from kdp.dra.claims import prepare as real
+from kdp.dra.claims.prepare import Preparer
+from kdp.dra.options import DriverOptions
 from kdp.hardware import Host
+from kdp.kubelet import KubeletPaths
 from kdp.supervision.publisher import Discovery
 from kdp.supervision.supervisor import Deadlines
 
@@ -82,21 +82,21 @@ class Supervisor:
         self.label = "Hardware"
         self.deadlines = Deadlines()
         self.discovery = Observable(Discovery(devices=tuple(backend.discover()), problem=None))
-        self.hooks = SimpleNamespace(overridden=lambda _: True, idle=self._idle)
+        self.shared_nodes = frozenset[str]()
+        self.hooks = SimpleNamespace(
+            overridden=lambda _: True, forget=lambda *_: None, is_running=lambda *_: False
+        )  # nothing ever runs on
 
-    async def _idle(self, hook: str, *, deadline: float) -> None:
-        """Nothing ever runs on."""
+    def judge_again(self) -> None:
+        """The devices are always healthy."""
 
-    async def call(self, hook: str, *args: Any, deadline: float, then: Any = None) -> Any:
+    async def call(self, hook: str, *args: Any, deadline: float, then: Any = None, **_: Any) -> Any:
         found = getattr(self.backend, hook)(*args)
         return then(found) if then else found
 
 
 class Node(RuleBasedStateMachine):
-    module: ClassVar[ModuleType] = real
-    lives: ClassVar[ModuleType] = lifecycle
-    more: ClassVar[dict[str, Any]] = {}
-    """More arguments of `Preparer`."""
+    describes: ClassVar[bool] = False
     backend: ClassVar[type[Hardware]] = Hardware
 
     def __init__(self) -> None:
@@ -120,19 +120,17 @@ class Node(RuleBasedStateMachine):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        self.preparer = self.module.Preparer(
-            DRIVER,
-            pool=POOL,
-            supervisor=Supervisor(self.hardware),
-            api=self.api,
-            host=Host(),
-            directory=self.folder / "data",
-            cdi=self.cdi,
+        api: Any = self.api
+        supervisor: Any = Supervisor(self.hardware)
+        options = DriverOptions(
+            api=api,
+            node=POOL,
+            paths=KubeletPaths.under(plugins_dir=self.folder),
+            cdi=self.cdi.path,
             boot_id=f"boot-{self.boots}",
-            **self.more,
+            device_metadata=self.describes,
         )
-        rules = attrs.asdict(self.preparer._lifecycle, recurse=False)
-        self.preparer._lifecycle = self.lives.ClaimLifecycle(**rules)
+        self.preparer = Preparer(DRIVER, supervisor=supervisor, host=Host(), options=options)
         self.runner.run(self.preparer.recover())
 
     def allocated(self, number: int) -> list[str] | None:
@@ -180,6 +178,7 @@ class Node(RuleBasedStateMachine):
     def prepare(self, number: int) -> None:
         before, allocated = self.hardware.asked, self.allocated(number)
         [outcome] = self.runner.run(self.preparer.prepare([claim(number)])).values()
+        assert "internal error" not in outcome.error, "as of a supervisor that lacks what a Prepare needs"
         if outcome.error:
             if allocated != self.prepared.get(number):
                 self.prepared.pop(number, None)
@@ -203,6 +202,7 @@ class Node(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def unprepare(self, number: int) -> None:
         [outcome] = self.runner.run(self.preparer.unprepare([claim(number)])).values()
+        assert "internal error" not in outcome.error
         self.prepared.pop(number, None)
         if not outcome.error:
             self.nothing_is_left(number)

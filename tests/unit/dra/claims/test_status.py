@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
-from kdp.dra.claims.checkpoint import SavedAnswer
+from kdp.dra.claims.checkpoint import Use
 from kdp.dra.claims.status import with_ready
 
 from .claim_objects import DRIVER, claim, claim_object, result
@@ -19,7 +19,7 @@ READY = {
     "message": "the device is prepared for the claim",
     "lastTransitionTime": NOW,
 }
-W0 = SavedAnswer(request="r", pool="node0", name="w0")
+W0 = Use(request="r", pool="node0", name="w0", device_id="w0")
 FOREIGN = {
     "driver": "other.example.com",
     "pool": "p",
@@ -39,8 +39,8 @@ def test_each_device_is_ready_once_and_others_stay() -> None:
     )
     item["status"]["devices"] = [FOREIGN]
     item["status"]["reservedFor"] = [{"name": "pod"}]
-    again = SavedAnswer(request="other", pool="node0", name="w0")
-    w1 = SavedAnswer(request="r", pool="node0", name="w1", share_id="s")
+    again = Use(request="other", pool="node0", name="w0", device_id="w0")
+    w1 = Use(request="r", pool="node0", name="w1", device_id="w1", share_id="s")
     new = with_ready(item, DRIVER, [W0, again, w1], now=NOW)
     assert entries(new) == [
         FOREIGN,
@@ -70,7 +70,7 @@ def test_what_the_backend_knows_of_an_interface_is_told_and_kept_new() -> None:
     item = claim_object(claim(), [result("w0"), result("w1", share="s")])
     network = {"interfaceName": "eth1", "ips": ["192.0.2.5/24"], "hardwareAddress": "52:54:00:12:34:56"}
     eth1 = attrs.evolve(W0, network=network)
-    w1 = SavedAnswer(request="r", pool="node0", name="w1", share_id="s", network={"interfaceName": "eth2"})
+    w1 = Use(request="r", pool="node0", name="w1", device_id="w1", share_id="s", network={"interfaceName": "eth2"})
     new = with_ready(item, DRIVER, [eth1, w1], now=NOW)
     assert [each["networkData"] for each in entries(new)] == [network, {"interfaceName": "eth2"}]
     assert new is not None

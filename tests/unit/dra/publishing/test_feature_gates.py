@@ -7,8 +7,7 @@ import pytest
 
 import kdp
 from kdp.dra.publishing.feature_gates import DroppedField, dropped_fields, publishable
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 
 SHARED = kdp.Device(id="shared", capacity={"m": 4}, shareable={"m": kdp.RequestPolicy(default=1)})
 WORN = kdp.Device(id="worn", taints=[kdp.Taint(key="worn")])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdp.dra.publishing.limits import Limits
+from kdp.dra.publishing.slices import Limits
 from kdp.errors import InvalidValueError
 
 

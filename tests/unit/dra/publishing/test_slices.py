@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import kdp
 from kdp.dra.names import device_name
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.slices import Memory, Pool, PoolSlice, pool_slices, writes
+from kdp.dra.publishing.slices import Limits, Memory, Pool, PoolSlice, pool_slices, writes
 from kdp.errors import InvalidSlicesError, InvalidValueError
 
 from ... import strategies
