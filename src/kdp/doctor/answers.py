@@ -126,7 +126,8 @@ def examine(questions: Sequence[Question[_Seen]], node: _Seen, *, deadline: floa
     Characters that do not print are escaped.
     """
     works = {position: functools.partial(_ask, question, node) for position, question in enumerate(questions)}
-    found = beside(works, deadline, refused=not_known("the system refused a thread for this question"))
+    refused = not_known("the system refused a thread for this question")
+    found: Mapping[int, Answer | None] = beside(works, deadline, refused=refused)
     late = not_known(f"no answer within {deadline:g} s")
     given = ((question, found.get(position, late)) for position, question in enumerate(questions))
     return [Finding(question, _shown(answer)) for question, answer in given if answer is not None]

@@ -211,7 +211,8 @@ def _answer(finding: Finding) -> dict[str, str]:
 
 def _finding(found: Mapping[str, Any]) -> Finding:
     texts = {name: printable(str(found[name]), _LONGEST) for name in ("id", "title", "why", "seen", "remedy")}
-    question = Question(id=texts["id"], title=texts["title"], why=texts["why"], ask=lambda _: None)  # it is answered
+    words = {name: texts[name] for name in ("id", "title", "why")}
+    question: Question[Any] = Question(**words, ask=lambda _: None)  # it is answered
     return Finding(question, Answer(Verdict(found["answer"]), texts["seen"], texts["remedy"]))
 
 

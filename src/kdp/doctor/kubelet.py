@@ -80,7 +80,7 @@ def _elsewhere(node: Node) -> str:
 def directory(node: Node) -> Answer:
     """Is the plugin directory there?"""
     path = node.paths.device_plugin_dir
-    return _fault(path, _absence(node, path)) or ok(f"{path} is a directory")
+    return _fault(path, lambda: _absence(node, path)) or ok(f"{path} is a directory")
 
 
 def _absence(node: Node, path: Path) -> Answer:
@@ -95,12 +95,12 @@ def _absence(node: Node, path: Path) -> Answer:
     return failed(f"{path} does not exist, so no kubelet runs here", remedy)
 
 
-def _fault(path: Path, absence: Answer) -> Answer | None:
+def _fault(path: Path, absence: Callable[[], Answer]) -> Answer | None:
     """Return why there is no directory that can be looked at; None: there is one."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        return absence
+        return absence()
     except OSError as error:
         return failed(f"{path} cannot be examined: {error.strerror}", AS_ROOT)
     if not stat.S_ISDIR(mode):
@@ -133,7 +133,7 @@ def _unlinked(node: Node, path: Path) -> Answer:
 def writable(node: Node) -> Answer:
     """Can a plugin make its socket there?"""
     path = node.paths.device_plugin_dir
-    fault = _fault(path, _absence(node, path))
+    fault = _fault(path, lambda: _absence(node, path))
     return _writing(path) if fault is None else not_known(fault.seen)
 
 
@@ -163,7 +163,7 @@ def _of_registry(node: Node, path: Path) -> Answer:
     absence = failed(f"{path} does not exist", f"{remedy}kdp doctor --kubelet-root DIR")
     if node.is_pod:
         absence = failed(f"{path} does not exist in this container", f"mount the node's directory: hostPath: {path}")
-    if (fault := _fault(path, absence)) is not None:
+    if (fault := _fault(path, lambda: absence)) is not None:
         return fault
     return _writing(path) if os.stat(path).st_nlink else _unlinked(node, path)
 

@@ -64,7 +64,7 @@ def test_a_kubelet_that_answers(tmp_path: Path, answer: bytes, verdict: str) -> 
 
 
 def test_a_flood_of_bytes_is_not_read(tmp_path: Path) -> None:
-    ask: Callable[[Node], Answer] = sockets.kubelet_answers
+    ask: Callable[[Node], Answer | None] = sockets.kubelet_answers
     node = node_in(tmp_path)
     path = node.paths.kubelet_socket if ask is sockets.kubelet_answers else node.paths.pod_resources_socket
     with answering(path, SETTINGS + b"x" * 100_000):
