@@ -42,8 +42,15 @@ def linked(problem: Problem, topology: Topology, deadline: float) -> Found:
     """
     topology = topology.covering(device.unit for device in problem.devices)
     if topology.tree is None and problem.size > 1:
-        bits, proven = best_of_mesh(problem, topology, deadline=deadline)
-        return Found(problem.positions(bits), proven)
+        few = len(problem.open) - len(problem.must) <= FEW
+        search = _Search(problem, topology, float("inf") if few else deadline)
+        try:
+            if not few:
+                search.start()
+            search.prove()
+        except OutOfTime:  # what is best then is the answer
+            return Found(problem.positions(search.best[4]), proven=False)
+        return Found(problem.positions(search.best[4]))
     if topology.tree is None:
         terms = {i: linked_terms(problem, topology, (i,)) for i in problem.must or problem.open}
         return Found((max(terms, key=lambda i: (*(term.rank for term in terms[i]), -i)),))
@@ -69,25 +76,6 @@ def linked_terms(problem: Problem, topology: Topology, chosen: Collection[int]) 
         Term("numa_nodes", len(nodes)),
         Term("harm", harm, scale=topology.scale),
     )
-
-
-def best_of_mesh(problem: Problem, topology: Topology, *, deadline: float) -> tuple[int, bool]:
-    """Return the best set's bits, and whether nothing is better.
-
-    Args:
-        problem: The question; more than one device is wanted.
-        topology: Must know all units.
-        deadline: On `time.monotonic`'s clock; what is best then is the answer.
-    """
-    few = len(problem.open) - len(problem.must) <= FEW
-    search = _Search(problem, topology, float("inf") if few else deadline)
-    try:
-        if not few:
-            search.start()
-        search.prove()
-    except OutOfTime:
-        return search.best[4], False
-    return search.best[4], True
 
 
 class _Search:

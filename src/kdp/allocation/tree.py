@@ -84,8 +84,8 @@ def _pruned(problem: Problem, topology: Topology, *, numa: bool) -> _Part:
 
     def prune(branch: Branch) -> _Part | None:
         if not branch.children:
-            positions = by_unit.get(branch.unit)
-            return unit(branch.unit, positions) if positions else None
+            held = by_unit.get(branch.unit)
+            return unit(branch.unit, held) if held else None
         children: list[_Part] = []
         alone: dict[int, list[int]] = {}
         for child in branch.children:

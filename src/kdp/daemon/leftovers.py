@@ -17,7 +17,6 @@ import contextlib
 import os
 import re
 import stat
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
@@ -34,6 +33,7 @@ from ..storage import locks, reading
 from ..storage.documents import parse_json
 from .mode_lock import mark_of
 from .own_socket import path_in
+from .services import evictions_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -262,7 +262,7 @@ def _state_file(path: Path, mode: int, owner: FileOwner | None, mark: str) -> Le
         if owner is None or _said(path, "targets") == list(owner.targets):  # what `kdp run` was called with
             return Leftover(path=path, what="configuration that was kept")
     elif _EVICTIONS.fullmatch(name):
-        if owner is None or name == f"evictions-{zlib.crc32(repr(sorted(owner.keys)).encode()):08x}.json":
+        if owner is None or name == evictions_name(owner.keys):
             return Leftover(path=path, what="record of evictions")
     elif _DRAFT.fullmatch(name) and owner is None:
         return Leftover(path=path, what="draft")

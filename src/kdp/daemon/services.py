@@ -15,8 +15,7 @@ from .plan import host_of
 from .sources import asking
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-    from pathlib import Path
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from ..cluster.api import ClusterApi
     from ..cluster.client import KubeApi
@@ -103,7 +102,7 @@ async def _reported_plugins(
     from ..operations.cluster_reporter import ClusterReporter, ReportOptions
     from ..operations.eviction import EvictionPolicy
 
-    settings = plan.settings
+    settings, directory = plan.settings, plan.settings.state_dir
     policy = None
     if settings.on_unhealthy == "evict":
         is_dry = settings.evict_dry_run == "on"
@@ -121,7 +120,7 @@ async def _reported_plugins(
             events=settings.events == "on",
             eviction=policy,
             startup_taint=settings.startup_taint,
-            record=_eviction_record(plan),
+            record=None if policy is None or directory is None else directory / evictions_name(plan.keys),
         ),
         connect=connect,
         rejection=rejection,
@@ -135,12 +134,9 @@ async def _reported_plugins(
             tasks.cancel_scope.cancel()
 
 
-def _eviction_record(plan: ServingPlan) -> Path | None:
-    """Return where a process with these backends keeps when it has evicted pods."""
-    directory = plan.settings.state_dir
-    if directory is None or plan.settings.on_unhealthy != "evict":
-        return None
-    return directory / f"evictions-{zlib.crc32(repr(sorted(plan.keys)).encode()):08x}.json"
+def evictions_name(keys: Iterable[str]) -> str:
+    """Return the name of the file in which a process with these backends keeps when it has evicted pods."""
+    return f"evictions-{zlib.crc32(repr(sorted(keys)).encode()):08x}.json"
 
 
 def _plugins(

@@ -199,20 +199,18 @@ class AllocationRecords:
             self.offers.set(None)
 
     async def _until_free(self, resource: str, ids: Sequence[str], until: float) -> None:
-        while (under_release := self._under_release(resource, ids)) is not None:
+        """Take back what was handed out and has not begun, and wait for a release of these devices that runs."""
+        while True:
+            for record in self._allocations.owed(resource):
+                if record.is_handed_out and record.uid not in self._running and not set(ids).isdisjoint(record.ids):
+                    self._allocations.withdraw(record)
+            use = self._allocations.under_release(resource, ids)
+            if use is None:
+                return
             with anyio.move_on_after(until - time.monotonic()):
-                await self._running[under_release.uid].wait()
+                await self._running[use.uid].wait()
                 continue
-            raise AllocationError(
-                f"{resource}: device {under_release.ids[0]} is still being cleaned up after its previous pod"
-            )
-
-    def _under_release(self, resource: str, ids: Sequence[str]) -> AllocationRecord | None:
-        """Take back what was handed out and has not begun, and return a record of these devices whose release runs."""
-        for record in self._allocations.owed(resource):
-            if record.is_handed_out and record.uid not in self._running and not set(ids).isdisjoint(record.ids):
-                self._allocations.withdraw(record)
-        return self._allocations.under_release(resource, ids)
+            raise AllocationError(f"{resource}: device {use.ids[0]} is still being cleaned up after its previous pod")
 
     async def _keep(self, allocation: Allocation, given: Mapping[str, Given]) -> None:
         """Keep an allocation until it is released, if anybody is interested."""
