@@ -50,7 +50,7 @@ class PodsWatch:
         """Watch until nobody wants it any more; looked at after each event and each try."""
         backoff = Backoff(first=1.0, most=SLOWEST_TRY)
         while is_wanted():
-            if not self._is_there():
+            if not os.path.exists(self._socket):  # noqa: ASYNC240 - raises nothing, also where a directory is closed
                 await anyio.sleep(SLOWEST_TRY)
                 continue
             try:
@@ -62,9 +62,6 @@ class PodsWatch:
                 self._set_synced(False)
             if is_wanted():
                 await anyio.sleep(backoff.next())
-
-    def _is_there(self) -> bool:
-        return os.path.exists(self._socket)  # raises nothing, also where a directory above it is closed
 
     async def _follow(self, is_wanted: Callable[[], bool], backoff: Backoff) -> None:
         async with open_channel(self._socket) as channel:

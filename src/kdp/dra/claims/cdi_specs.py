@@ -37,7 +37,7 @@ from ...supervision.given import Given, owners_of
 from .checkpoint import Record, part_of, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ...hardware import Host
     from ...model.devices import Device
@@ -71,7 +71,7 @@ def render_part(
     *,
     driver: str,
     host: Host,
-    joined_env: Iterable[str],
+    joined_env: Collection[str],
     metadata: Mount | None = None,
     network: Mapping[str, NetworkData] | None = None,
     keeps_nodes: bool = False,
@@ -107,8 +107,10 @@ def render_part(
     for mount in edits.mounts:
         if (fault := host.mount_fault(mount.host_path)) is not None:
             raise InvalidValueError(f"{fault}; a container could not be made")
-    joined = frozenset(joined_env)
-    owns = [_own(device.edits, edits, joined) for device in devices]
+    given = _items(edits)
+    joined = {(name, text) for name, text in edits.env.items() if name in joined_env}
+    owns = [_only(device.edits, given - joined) for device in devices]
+    rest = _only(edits, given.difference(*map(_items, owns)))
     found: list[CdiDevice] = []
     uses: list[Use] = []
     named = {node.host_path for node in edits.device_nodes} if keeps_nodes else ()
@@ -116,7 +118,7 @@ def render_part(
         edited = own
         if not position:
             described = ContainerEdits(mounts=() if metadata is None else [metadata])
-            edited = ContainerEdits.merge((("", own), ("", _rest(edits, owns)), ("the device metadata", described)))
+            edited = ContainerEdits.merge((("", own), ("", rest), ("the device metadata", described)))
         spec = declared(edited)
         ids: list[str] = []
         if spec:
@@ -124,8 +126,9 @@ def render_part(
             found.append(CdiDevice(name=name, edits=spec))
             ids.append(qualified(kind_of(driver), name))
         ids += edits.cdi_devices if not position else ()
-        given = Given.of(device, named, shared)
-        uses.append(attrs.evolve(use, cdi_ids=tuple(ids), network=interfaces.get(use.device_id, {}), given=given))
+        network_of = interfaces.get(use.device_id, {})
+        was = Given.of(device, named, shared)
+        uses.append(attrs.evolve(use, cdi_ids=tuple(ids), network=network_of, given=was))
     return attrs.evolve(part, uses=tuple(uses)), found
 
 
@@ -153,27 +156,17 @@ def _name(claim: Claim, use: Use) -> str:
     return cdi_device_name(":".join(parts))
 
 
-def _own(own: ContainerEdits, given: ContainerEdits, joined: frozenset[str]) -> ContainerEdits:
-    """Return what is a device's own of what a request is given."""
-    return ContainerEdits(
-        env={name: text for name, text in own.env.items() if name not in joined and given.env.get(name) == text},
-        device_nodes=[node for node in own.device_nodes if node in given.device_nodes],
-        mounts=[mount for mount in own.mounts if mount in given.mounts],
-        hooks=[hook for hook in own.hooks if hook in given.hooks],
-    )
+def _items(edits: ContainerEdits) -> set[object]:
+    return {*edits.env.items(), *edits.device_nodes, *edits.mounts, *edits.hooks}
 
 
-def _rest(given: ContainerEdits, owns: Sequence[ContainerEdits]) -> ContainerEdits:
-    """Return what no device has of its own."""
-    env = {(name, text) for own in owns for name, text in own.env.items()}
-    nodes = {node for own in owns for node in own.device_nodes}
-    mounts = {mount for own in owns for mount in own.mounts}
-    hooks = {hook for own in owns for hook in own.hooks}
+def _only(edits: ContainerEdits, items: Collection[object]) -> ContainerEdits:
+    """Return of edits what is among these items."""
     return ContainerEdits(
-        env={name: text for name, text in given.env.items() if (name, text) not in env},
-        device_nodes=[node for node in given.device_nodes if node not in nodes],
-        mounts=[mount for mount in given.mounts if mount not in mounts],
-        hooks=[hook for hook in given.hooks if hook not in hooks],
+        env={name: text for name, text in edits.env.items() if (name, text) in items},
+        device_nodes=[node for node in edits.device_nodes if node in items],
+        mounts=[mount for mount in edits.mounts if mount in items],
+        hooks=[hook for hook in edits.hooks if hook in items],
     )
 
 

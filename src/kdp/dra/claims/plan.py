@@ -165,7 +165,10 @@ def _use(result: Mapping[str, Any], device: Device, driver: str) -> Use:
     amounts: Mapping[str, Any] = result.get("consumedCapacity") or {}
     for name, amount in amounts.items():
         own = name.removeprefix(f"{driver}/")  # a name without a domain is the driver's
-        consumed[own if own in device.capacity else name] = _amount(device, name, amount)
+        try:
+            consumed[own if own in device.capacity else name] = Quantity(str(amount)).text
+        except InvalidValueError as error:
+            raise ClaimError(f"device {device_name(device.id)}: consumed capacity {name}: {error}") from None
     return Use(
         request=result["request"],
         pool=result["pool"],
@@ -175,13 +178,6 @@ def _use(result: Mapping[str, Any], device: Device, driver: str) -> Use:
         is_admin=bool(result.get("adminAccess")),
         consumed=consumed,
     )
-
-
-def _amount(device: Device, name: str, amount: object) -> str:
-    try:
-        return Quantity(str(amount)).text
-    except InvalidValueError as error:
-        raise ClaimError(f"device {device_name(device.id)}: consumed capacity {name}: {error}") from None
 
 
 def _check_health(device: Device, result: Mapping[str, Any], driver: str) -> None:

@@ -125,7 +125,7 @@ class Publisher:
                     return len(removed)
                 for item in ours:
                     removed.add(item["metadata"]["name"])
-                    await self._delete(item)
+                    await self._api.delete_slice(item)  # one that has just gone is not in the next list
             except ApiError as error:
                 if time.monotonic() > deadline or error.status in (401, 403):
                     raise
@@ -137,13 +137,6 @@ class Publisher:
     def _node(self) -> str | None:
         node: str | None = self._pool.nodes.get("nodeName")
         return node
-
-    async def _delete(self, item: Mapping[str, Any]) -> None:
-        try:
-            await self._api.delete_slice(item)
-        except ApiError as error:
-            if error.status != 404:
-                raise
 
     async def _do(self, step: Action) -> None:
         try:

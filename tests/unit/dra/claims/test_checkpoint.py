@@ -122,6 +122,13 @@ def test_a_later_version_that_adds_fields_is_read_and_its_fields_are_kept(tmp_pa
     assert attrs.evolve(found, more={}) == record()
 
 
+def test_a_started_claim_of_an_earlier_version_has_no_answers_yet() -> None:
+    body = json.loads(record(is_complete=False).encode().partition(b"\n")[2])
+    body["devices"] = []
+    [use] = Record.decode(_file(body, version=1, readable_by=1)).uses
+    assert (use.device_id, use.cdi_ids, use.network, use.given) == ("W0", (), {}, Given())
+
+
 def _file(body: Any, *, version: int, readable_by: int) -> bytes:
     payload = json.dumps(body).encode()
     head = {
