@@ -314,9 +314,9 @@ def lowest_version(spec: Mapping[str, Any], *, as_library: bool = False) -> str:
             loop has one variable, and it keeps pointers to that.
     """
     devices = spec["devices"]
-    own = spec.get("containerEdits") or {}
-    edits = [own, *(device["containerEdits"] for device in devices)]
-    rdts = [each["intelRdt"] for each in edits if each.get("intelRdt") is not None]
+    own: Mapping[str, Any] = spec.get("containerEdits") or {}
+    edits: list[Mapping[str, Any]] = [own, *(device["containerEdits"] for device in devices)]
+    rdts: list[Mapping[str, Any]] = [each["intelRdt"] for each in edits if each.get("intelRdt") is not None]
     if any(rdt["schemata"] is not None or rdt["enableMonitoring"] for rdt in rdts):
         return "1.1.0"
     if any(each.get("netDevices") for each in edits):

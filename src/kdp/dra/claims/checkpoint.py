@@ -293,7 +293,9 @@ def part_of(fields: _Json, answers: Iterator[_Json] | None = None) -> ClaimPart:
         KeyError: Something is missing.
         TypeError: Something is of the wrong type.
     """
-    uses = tuple(_use_of(use, next(answers or iter(()), {})) for use in fields["uses"])
+    told: Iterator[_Json] = answers or iter(())
+    nothing: _Json = {}
+    uses = tuple(_use_of(use, next(told, nothing)) for use in fields["uses"])
     return typed(ClaimPart, {"state": {}, "is_released": False, **fields, "uses": uses})
 
 
