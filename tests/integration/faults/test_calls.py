@@ -11,7 +11,9 @@ from tests.faults import FaultyKubelet
 from typing_extensions import override
 
 import kdp
+from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, CallError, ContainerStartError, Pod
+from kdp_testkit.patience import PATIENCE
 
 from ..deviceplugin.helpers import QUICK, RESOURCE, Block, Widgets, connected, registers, until
 from .catalogue import Fault
@@ -170,7 +172,9 @@ async def test_a_preference_never_fails_a_pod(
     trouble: Callable[[], Any] | None,
 ) -> None:
     backend, stuck = Preferring("w0", "w1", "w2"), block()
-    async with connected(k, backend) as manager:
+    # Beside a busy machine's processes, 50 ms may be over before a hook that does not hang has begun.
+    deadlines = Deadlines() if fault is Fault.PREFER_HANGS else Deadlines(prefer=PATIENCE)
+    async with connected(k, backend, deadlines=deadlines) as manager:
         backend.trouble = trouble or stuck
         assert await k.plugin(RESOURCE).preferred(["w0", "w1", "w2"], [], 1) == [()]
         sentence = await said("no preference")
