@@ -50,29 +50,28 @@ def resolve(root: str, path: str) -> str:
     Raises:
         OSError: The links form a loop (ELOOP).
     """
-    known = path.known if isinstance(path, Below) else ""
-    done = [part for part in known.split("/") if part]
-    todo = path[len(known) :].split("/")[::-1]
+    known = path.known.rstrip("/") if isinstance(path, Below) else ""
+    place, todo = f"{root}{known}", path[len(known) :].split("/")[::-1]
     links = 0
     while todo:
         part = todo.pop()
         if part in ("", "."):
             continue
         if part == "..":
-            del done[-1:]
+            place = root if place == root else place.rpartition("/")[0]
             continue
         try:
-            target = os.readlink("/".join([root, *done, part]))
+            target = os.readlink(f"{place}/{part}")
         except OSError:
-            done.append(part)
+            place = f"{place}/{part}"
             continue
         links += 1
         if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         if target.startswith("/"):
-            done.clear()
+            place = root
         todo.extend(target.split("/")[::-1])
-    return "/" + "/".join(done)
+    return place[len(root) :] or "/"
 
 
 def open_entry(root: str, path: str) -> int | None:
