@@ -32,7 +32,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, final
 from urllib.parse import quote
 
@@ -62,7 +62,6 @@ _ASIDE = ".set-aside-"
 
 _T = TypeVar("_T")
 _Json = dict[str, Any]
-
 
 _OF_ALLOCATION: Final = ("request", "pool", "name", "device_id", "share_id", "is_admin", "consumed")
 """Fields of a `Use` that say what the scheduler allocated; the others are the answer to the kubelet."""
@@ -282,20 +281,19 @@ class Record:
         )
 
 
-def part_of(fields: _Json, answers: Iterator[_Json] | None = None) -> ClaimPart:
+def part_of(fields: _Json, answers: Iterable[_Json] = ()) -> ClaimPart:
     """Return a part of a claim as it was saved.
 
     Args:
         fields: The part.
-        answers: What the kubelet is told of its devices and those of the parts behind it; None: nothing is known.
+        answers: What the kubelet is told of its devices and those of the parts behind it, if they are known.
 
     Raises:
         KeyError: Something is missing.
         TypeError: Something is of the wrong type.
     """
-    told: Iterator[_Json] = answers or iter(())
-    nothing: _Json = {}
-    uses = tuple(_use_of(use, next(told, nothing)) for use in fields["uses"])
+    told = iter(answers)
+    uses = tuple(_use_of(use, next(told, dict[str, Any]())) for use in fields["uses"])
     return typed(ClaimPart, {"state": {}, "is_released": False, **fields, "uses": uses})
 
 
