@@ -66,15 +66,15 @@ class Releaser:
         try:
             if supervisor.hooks.overridden("released"):
                 if supervisor.discovery.value.problem is not None:  # closed: no hook is called but `open`
-                    records.fail_release(record)
+                    records.postpone_release(record, has_failed=True)
                     return
                 is_there = not record.is_back or all(self._tracker.is_there(*key) for key in record.keys)
                 if not is_there or not await records.may_release(record):
-                    records.postpone_release(record)
+                    records.postpone_release(record, has_failed=False)
                     return
                 await self._call(record, supervisor)
         except KdpError as error:
-            again = records.fail_release(record)
+            again = records.postpone_release(record, has_failed=True)
             ids = ", ".join(record.ids)
             logger.warning("%s: %s: %s; again in %.0f s", record.resource, ids, sentence(error), again)
         except asyncio.CancelledError:

@@ -18,11 +18,10 @@ import attrs
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
 from ...errors import AllocationError
-from ...storage.files import why_no_file
 from ...supervision.health import SCRUBBED
 from ...supervision.hooks import check_state
 from .allocation_record import AllocationRecord
-from .store import AllocationOwner, KeptResource
+from .store import AllocationOwner, KeptResource, why_not_saved
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -41,9 +40,6 @@ logger = logging.getLogger(__name__)
 
 UNSAVED: Final = "its devices are scrubbed between two pods, and allocations cannot be saved"
 """Why a resource offers nothing: after a crash nobody would know which devices to scrub."""
-
-CLEANED: Final = "still being cleaned up after its last pod"
-"""How the reason of a device begins whose `released` has not returned by its deadline."""
 
 ADOPT_PATIENCE = 5.0
 """Seconds that the first device list waits for the disk to say what earlier processes gave."""
@@ -259,7 +255,7 @@ class AllocationRecords:
         """Look whether the state directory can be written to; what `unsaved` says may change."""
         directory = self._state_dir
         if directory is not None:
-            why = await offload(lambda: _why_not(directory))
+            why = await offload(lambda: why_not_saved(directory))
             problem = None if why is None else f"{directory} cannot be written: {why}"
             if problem != self._unwritable:
                 self._unwritable = problem
@@ -359,7 +355,7 @@ class AllocationRecords:
     def unreleased(self, resource: str) -> dict[str, str]:
         """Return the devices whose release is late, each with the reason of its health."""
         return {
-            device_id: f"{CLEANED}, {self._since(record)}"
+            device_id: f"still being cleaned up after its last pod, {self._since(record)}"
             for record in self.late.value
             if record.resource == resource
             for device_id in record.ids
@@ -419,19 +415,13 @@ class AllocationRecords:
             self._end_release(record)
             self.offers.set(None)
 
-    def fail_release(self, record: AllocationRecord) -> float:
-        """Have an allocation handed out again later; return in how many seconds."""
+    def postpone_release(self, record: AllocationRecord, *, has_failed: bool) -> float:
+        """Have an allocation handed out again later, after a failure or because a device lacks; return how much."""
         now = time.monotonic()
-        self._allocations.failed(record, now)
+        (self._allocations.failed if has_failed else self._allocations.postpone)(record, now)
         self._end_release(record)
         self._changed()
         return record.retry_at - now
-
-    def postpone_release(self, record: AllocationRecord) -> None:
-        """Have an allocation handed out again later: not all of its devices are there."""
-        self._allocations.postpone(record, time.monotonic())
-        self._end_release(record)
-        self._changed()
 
     def cancel_release(self, record: AllocationRecord) -> None:
         """Have an allocation handed out again: its release was broken off."""
@@ -506,12 +496,3 @@ class AllocationRecords:
             resource.owner.adopted()
             await self._save(resource)
             self._changed()
-
-
-def _why_not(directory: Path) -> str | None:
-    """Return why nothing can be saved in a directory, which is made if it is not there; None: it can."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        return error.strerror or str(error)
-    return why_no_file(directory)

@@ -382,3 +382,12 @@ class KeptResource:
         if self.store is None and state_dir is not None:
             self.store = AllocationStore(state_dir, self.name, plugin_dir, releases=self.owner.wants_release)
         return self.store
+
+
+def why_not_saved(directory: Path) -> str | None:
+    """Return why nothing can be saved in a directory, which is made if it is not there; None: it can."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        return error.strerror or str(error)
+    return files.why_no_file(directory)
