@@ -120,11 +120,11 @@ def _openshift(deployment: Deployment, placement: Placement) -> list[Document]:
     OpenShift admits a pod by constraints that its account may use. Those that it comes with allow either no host paths,
     or everything. The account is named in the constraints, so no role is needed.
     """
-    name, namespace, labels = deployment.name, placement.namespace, _labels(deployment)
+    name, namespace = deployment.name, placement.namespace
     account: Document = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "metadata": _metadata(deployment, placement),
         "automountServiceAccountToken": False,
     }
     needs = deployment.needs
@@ -135,7 +135,7 @@ def _openshift(deployment: Deployment, placement: Placement) -> list[Document]:
     constraints: Document = {
         "apiVersion": "security.openshift.io/v1",
         "kind": "SecurityContextConstraints",
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name, "labels": _labels(deployment)},
         "allowHostDirVolumePlugin": bool(deployment.folders),
         "allowHostIPC": False,
         "allowHostNetwork": needs.host_network,

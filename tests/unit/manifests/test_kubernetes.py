@@ -153,6 +153,12 @@ def test_each_probe_has_a_timeout_and_liveness_waits_for_the_start(probing: Any)
     assert startup["periodSeconds"] * startup["failureThreshold"] == 120
 
 
+def test_a_charts_constraints_of_openshift_had_their_labels_twice() -> None:
+    """The account and the constraints shared one object, and the chart adds its labels to the object of each."""
+    account, constraints = daemon_set(deployment(), placement(openshift=True, network_policy=False))[:2]
+    assert account["metadata"]["labels"] is not constraints["metadata"]["labels"]
+
+
 def test_openshift_gives_the_pod_what_it_has_and_no_more() -> None:
     account, constraints = daemon_set(deployment(), placement(openshift=True, network_policy=False))[:2]
 
