@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -313,8 +313,8 @@ def lowest_version(spec: Mapping[str, Any], *, as_library: bool = False) -> str:
             the spec's own edits and in those of the last device: its module is written in Go 1.21 or older, where a
             loop has one variable, and it keeps pointers to that.
     """
-    devices = spec["devices"]
-    own = spec.get("containerEdits") or {}
+    devices: Sequence[Mapping[str, Any]] = spec["devices"]
+    own: Mapping[str, Any] = spec.get("containerEdits", {})
     edits = [own, *(device["containerEdits"] for device in devices)]
     rdts = [each["intelRdt"] for each in edits if each.get("intelRdt") is not None]
     if any(rdt["schemata"] is not None or rdt["enableMonitoring"] for rdt in rdts):

@@ -289,7 +289,8 @@ def part_of(fields: _Json, answers: Iterator[_Json] | None = None) -> ClaimPart:
         KeyError: Something is missing.
         TypeError: Something is of the wrong type.
     """
-    uses = tuple(_use_of(use, next(answers or iter(()), {})) for use in fields["uses"])
+    unknown: _Json = {}
+    uses = tuple(_use_of(use, next(answers or iter(()), unknown)) for use in fields["uses"])
     return typed(ClaimPart, {"state": {}, "is_released": False, **fields, "uses": uses})
 
 

@@ -96,13 +96,14 @@ def plan_of(
         seen[use.request, use.device_id] = count + 1
         groups.setdefault((use.request, resource_of(device, backend), count), []).append(use)
     _check_apart(uses)
+    annotations: Mapping[str, str] = item["metadata"].get("annotations") or {}
     record = Record(
         claim=claim,
         parts=tuple(
             ClaimPart(request=name, resource=kind, uses=tuple(group)) for (name, kind, _), group in groups.items()
         ),
         config=tuple(entry for entry in entries if (entry.get("opaque") or {}).get("driver") == driver),
-        pod_claim=(item["metadata"].get("annotations") or {}).get(POD_CLAIM, ""),
+        pod_claim=annotations.get(POD_CLAIM, ""),
     )
     return record, read_parameters(entries, driver=driver, declared=backend.config)
 
