@@ -70,6 +70,17 @@ class _Shared(WrappedBackend):
         self.inner = inner
         self.sharing = sharing
         self._made: dict[str, tuple[Device, str, list[Device]]] = {}
+        self._asked: tuple[PreferRequest | None, Problem | None] = (None, None)
+
+    def units(self, request: PreferRequest) -> Problem | None:
+        """Return the question about units, each stood for by a replica; None: so many different units there are not.
+
+        It is asked before the hook ``prefer`` and after it, and sorts thousands of replicas: the newest one is kept.
+        """
+        if self._asked[0] is not request:
+            must = [device.id for device in request.must_include]
+            self._asked = request, one_of_each_unit(Problem.of(request.available, must, request.size))
+        return self._asked[1]
 
     @override
     def device_of(self, device_id: str) -> str:
@@ -230,21 +241,16 @@ def _freed(self: _Shared, allocation: Allocation) -> tuple[Allocation] | None:
     return (attrs.evolve(inside, devices=free),) if free else None
 
 
-def _units(request: PreferRequest) -> Problem | None:
-    """Return the question about units, each stood for by a replica; None: so many different units there are not."""
-    return one_of_each_unit(Problem.of(request.available, [d.id for d in request.must_include], request.size))
-
-
-def _among_units(_self: _Shared, request: PreferRequest) -> tuple[PreferRequest] | None:
-    units = _units(request)
+def _among_units(self: _Shared, request: PreferRequest) -> tuple[PreferRequest] | None:
+    units = self.units(request)
     if units is None:
         return None
     chosen = tuple(_origin(units.devices[i]) for i in sorted(units.must))
     return (attrs.evolve(request, available=tuple(map(_origin, units.devices)), must_include=chosen),)
 
 
-def _as_replicas(_self: _Shared, ids: Sequence[str] | None, request: PreferRequest) -> list[str] | None:
-    units = _units(request)
+def _as_replicas(self: _Shared, ids: Sequence[str] | None, request: PreferRequest) -> list[str] | None:
+    units = self.units(request)
     if ids is None or units is None:
         return None
     replicas = {_origin(device).id: device.id for device in units.devices}

@@ -194,6 +194,6 @@ def _alternatives(annotation: Any, default: object) -> list[object]:
             return [1, 2] if default in (0, None) else [0, 1]
         if part.get("type") == "string":
             return ["/opt/another"]
-        if part.get("type") == "array" and "enum" in part["items"]:
+        if part.get("type") == "array" and "enum" in part.get("items", {}):
             return [[value] for value in part["items"]["enum"]]
     return []

@@ -59,13 +59,14 @@ def written_places(settings: Settings, driver: str | None = None) -> Mapping[str
 def beside(settings: Settings, given: Collection[str]) -> Settings:
     """Return settings whose directories are beside a plugin directory that is not the node's, unless they are given.
 
-    Kubelets have one plugin directory, so another one is a test's: the state and the sockets of this machine's own
-    plugins are none of its business.
+    A test gives that one alone, and the state and the sockets of this machine's own plugins are none of its business.
     """
     if settings.device_plugin_dir == DEVICE_PLUGIN_DIR:
         return settings
     root = settings.device_plugin_dir.parent
-    usual: dict[str, Any] = {"kubelet_root": root, "state_dir": root / "kdp"}
+    usual: dict[str, Any] = {"state_dir": root / "kdp"}
+    if "pod_resources_dir" not in given:  # else the kubelet's other directories stay, and the names of our own files
+        usual["kubelet_root"] = root
     return attrs.evolve(settings, **{name: place for name, place in usual.items() if name not in given})
 
 

@@ -148,7 +148,7 @@ class Daemon:
             except (ConfigurationError, InvalidValueError) as error:
                 await self._fall_back(plan, error)
             except _PlanChangedError:
-                pass
+                self._served = self._served or plan  # what has waited is what a bad one falls back on
             finally:
                 self._manager = None
             logger.info("restarting with the changed configuration")
@@ -191,7 +191,7 @@ class Daemon:
     @asynccontextmanager
     async def _alone(self, plan: ServingPlan) -> AsyncGenerator[None]:
         """Keep the other mode out, for as long as this one serves."""
-        settings = plan.settings
+        settings, self._waiting = plan.settings, None
         if settings.state_dir is None or settings.mode == "dra-controller":  # which serves no device of this node
             yield
             return
@@ -239,7 +239,7 @@ class Daemon:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(manager.failed)
-            tasks.start_soon(self._prove, manager, plan)
+            tasks.start_soon(self._prove, manager, self._plan)  # it may have been read again while this one waited
             tasks.start_soon(self._keep_copies, plan.settings)
             if self._directories is not None:
                 tasks.start_soon(self._directories.follow)
@@ -473,7 +473,8 @@ async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> No
     Args:
         *backends: Objects of subclasses of `DeviceBackend`.
         **options: As in `kdp.daemon.settings.ServeOptions`; what is not given comes from the variables ``KDP_*``.
-            With a ``device_plugin_dir`` of a test, the other directories are beside it unless they are given.
+            With a ``device_plugin_dir`` of a test, the kubelet's other directories and the state are beside it unless
+            they are given; ``cdi_dir`` and ``labels_dir`` are not.
 
     Raises:
         ConfigurationError: An option or a backend is wrong, or this is not asyncio.

@@ -118,12 +118,14 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
+        if self._file is None:
+            super().emit(record)
+            if self.recent is not None:
+                self.recent.add(self._encoded(record))
+            return
         line = self._encoded(record)
         if self.recent is not None:
             self.recent.add(line)
-        if self._file is None:
-            super().emit(record)
-            return
         if os.getpid() != self._process:  # a child has its parent's lines, which its parent writes
             self._process, self._is_writing = os.getpid(), False
             self._clear()

@@ -1,6 +1,6 @@
 """What this process may do in a directory, and the question about the state directory.
 
-Is it there, is it the plugin's, and is there room in it?
+Is the state directory there, is it the plugin's, and is there room in it?
 """
 
 from __future__ import annotations

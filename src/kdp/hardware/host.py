@@ -464,7 +464,7 @@ def _read(descriptor: int) -> bytes:
 
 
 def boot_id_of(host: NodeFiles) -> str:
-    """Return which boot of the node this is, before which nothing was set up in its hardware; "": it does not say."""
+    """Return which boot of the node this is; what an earlier one set up in hardware is lost. "": it does not say."""
     path = "/proc/sys/kernel/random/boot_id"
     # A container that sees the node's files elsewhere has the kernel's word at its own place.
     for files in (host, Host()):

@@ -1,7 +1,7 @@
 """The parts of a Helm chart that are the same for each plugin: helpers, notes, the test of a release, and monitoring.
 
-What differs stands between ``@`` signs. `kdp.manifests.chart` writes the rest. What is for
-Prometheus's operator and for Grafana is off by default: monitors, alerts, and the dashboard.
+What differs stands between ``@`` signs. `kdp.manifests.chart` writes the rest. What is for Prometheus's operator and
+for Grafana is off by default: monitors, alerts, and the dashboard.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from kdp.cli.app import kdp
+from kdp.cli.charting import _alternatives
 from kdp.daemon.settings import SETTINGS
 from kdp.manifests.chart_values import FIXED
 
@@ -243,3 +244,7 @@ def test_a_committed_chart_is_what_its_first_line_writes(folder: Path, tmp_path:
         shutil.rmtree(folder)
         shutil.copytree(made, folder)
     assert files_of(folder) == files_of(made)
+
+
+def test_a_parameter_of_pairs_ended_the_writing_of_a_chart() -> None:
+    assert _alternatives(tuple[int, str], (1, "a")) == []

@@ -33,6 +33,7 @@ from kdp.kubelet.paths import KubeletPaths
         ({}, "/t", "/t/kdp"),
         ({"state_dir": None}, "/t", None),
         ({"kubelet_root": Path("/k")}, "/k", "/t/kdp"),
+        ({"pod_resources_dir": Path("/var/lib/kubelet/pod-resources")}, "/var/lib/kubelet", "/t/kdp"),
         ({"device_plugin_dir": Path("/var/lib/kubelet/device-plugins")}, "/var/lib/kubelet", "/var/lib/kdp"),
     ],
 )
@@ -41,7 +42,7 @@ def test_what_a_test_does_not_give_is_beside_its_plugin_directory(
 ) -> None:
     given = {"device_plugin_dir": Path("/t/device-plugins"), **given}
     settings = beside(Settings(**given), given)
-    assert settings.paths.pod_resources_dir == Path(root) / "pod-resources"
+    assert settings.kubelet_root == Path(root)
     assert settings.state_dir == (None if state is None else Path(state))
 
 

@@ -332,6 +332,45 @@ async def test_a_configuration_that_is_read_again_while_the_other_mode_is_there_
         assert daemon._waiting is waiting
 
 
+async def test_what_is_read_while_the_other_mode_is_there_is_what_is_proved(
+    managers: list[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [True]
+    monkeypatch.setattr("kdp.daemon.mode_lock._is_held", lambda _: held[0])
+    monkeypatch.setattr("kdp.daemon.mode_lock.LOOK_PAUSE", 0.01)
+    old = ServingPlan((Widgets(),), Settings(state_dir=tmp_path), text="old")
+    proved: list[str | None] = []
+    daemon = Daemon(old, read_again=lambda: attrs.evolve(old, text="new"), proved=lambda plan: proved.append(plan.text))
+    async with running(daemon):
+        await until(lambda: daemon._waiting is not None and daemon._waiting.problem is not None)
+        daemon.reload()
+        await until(lambda: daemon._plan.text == "new")
+        held[0] = False
+        await until(lambda: proved)
+    assert proved == ["new"]
+
+
+async def test_a_configuration_that_nothing_can_serve_ended_a_process_that_waited_for_the_other_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kdp.daemon.mode_lock._is_held", lambda _: True)
+    waits = ServingPlan((Widgets(),), Settings(state_dir=tmp_path))
+    settings = Settings(state_dir=None, kubelet_root=Path("/k"))
+
+    @asynccontextmanager
+    async def fail(*_: object) -> AsyncIterator[None]:
+        raise ConfigurationError("nothing can serve it")
+        yield
+
+    monkeypatch.setattr("kdp.daemon.serving.managing", fail)
+    daemon = Daemon(waits, read_again=lambda: attrs.evolve(waits, settings=settings))
+    async with running(daemon):
+        await until(lambda: daemon._waiting is not None and daemon._waiting.problem is not None)
+        daemon.reload()
+        await until(lambda: "the previous configuration stays in force: nothing can serve it" in caplog.text)
+        assert daemon._plan is waits
+
+
 async def test_after_a_reload_that_changed_the_mode_the_status_told_the_old_one(tmp_path: Path) -> None:
     daemon = Daemon(ServingPlan((Widgets(),), Settings(socket=tmp_path / "s")))
     new = ServingPlan((Widgets(),), Settings(socket=tmp_path / "s", mode="dra", node_name="node-1"))
