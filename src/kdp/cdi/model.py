@@ -288,7 +288,8 @@ class CdiSpec:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
-        return {"cdiVersion": self.version, **self._body()}
+        body = self._body()
+        return {"cdiVersion": lowest_version(body), **body}
 
     def _body(self) -> dict[str, Any]:
         return _present(

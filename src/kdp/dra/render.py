@@ -153,9 +153,7 @@ def tainted(
 
     def taint(device: Device) -> Device:
         kind = health[device.id].kind if device.id in health else UNSPECIFIED
-        value = re.sub(r"[^A-Za-z0-9._-]+", "-", kind)[:63].strip(
-            "._-"
-        )  # it has the form of a label's; it may be empty
+        value = re.sub(r"[^A-Za-z0-9._-]+", "-", kind)[:63].strip("._-")  # of a label's form; it may be empty
         return attrs.evolve(device, taints=(*device.taints, Taint(key=key, effect=effect, value=value)))
 
     return tuple(device if device.health.is_healthy else taint(device) for device in devices)

@@ -44,7 +44,6 @@ from ...model.quantities import Quantity
 from ...storage import files, reading
 from ...storage.documents import parse_json
 from ...supervision.given import Given
-from ...supervision.service import HeldClaim
 
 if TYPE_CHECKING:
     from pathlib import Path

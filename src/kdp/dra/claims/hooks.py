@@ -163,7 +163,7 @@ class ClaimHooks:
     def rendered(
         self, claim: Claim, part: ClaimPart, known: Mapping[str, Device], metadata: Mount | None
     ) -> tuple[ClaimPart, list[CdiDevice]]:
-        """Do the same for a part whose devices say it all themselves. Blocks for stat(2) calls.
+        """Return what `allocate` does, for a part whose devices say it all themselves. Blocks for stat(2) calls.
 
         Raises:
             AllocationError: The devices contradict one another.

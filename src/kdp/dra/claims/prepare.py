@@ -284,9 +284,10 @@ class Preparer:
             is_gone = await self._is_gone(claim)
             if is_gone is False:
                 self._missing.pop(claim.uid, None)
-            if not is_gone or claim.uid in self._preparing:
+            if not is_gone:
                 continue
-            if time.monotonic() - self._missing.setdefault(claim.uid, time.monotonic()) < grace:
+            since = self._missing.setdefault(claim.uid, time.monotonic())
+            if claim.uid in self._preparing or time.monotonic() - since < grace:
                 continue
             name = f"{claim.namespace}/{claim.name} ({claim.uid})"
             text = "is gone, but the kubelet has not unprepared it; kdp undoes it"

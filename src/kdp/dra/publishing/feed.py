@@ -107,14 +107,19 @@ class Feed:
     async def _hand_over(self) -> None:
         discovery = self._discovery
         published: Any = None
+        has_waited = False
         while True:
             version, found = discovery.version, discovery.value
             if found.devices is not None:
                 self._log_changes(found.devices)
                 if self._exclusivity is not None and (why := await self._exclusivity.obstacle(found.devices)):
                     self._say(why)
+                    has_waited = True
                     # Not all nodes at once.
                     await anyio.sleep(self._exclusivity.pause * random.uniform(0.8, 1.0))  # noqa: S311
+                    continue
+                if has_waited:  # for a while, so that the devices are others by now
+                    has_waited, self.problem = False, None
                     continue
                 try:
                     counters = await self._counters()

@@ -125,7 +125,11 @@ class Publisher:
                     return len(removed)
                 for item in ours:
                     removed.add(item["metadata"]["name"])
-                    await self._api.delete_slice(item)  # one that has just gone is not in the next list
+                    try:
+                        await self._api.delete_slice(item)
+                    except ApiError as error:
+                        if error.status != 404:  # somebody else removes them, too
+                            raise
             except ApiError as error:
                 if time.monotonic() > deadline or error.status in (401, 403):
                     raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +14,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.dra.claims.prepare import JobOutcome
 from kdp.model.claims import Claim
 
 from .claim_objects import claim, result
@@ -101,6 +103,16 @@ async def test_a_claim_that_is_gone_is_undone_although_its_record_is_damaged(
     assert await world.preparer.collect(grace=0) == [claim(0).uid]
     assert backend.given == set()
     assert world.files == []
+
+
+async def test_a_claim_that_left_while_it_was_prepared_kept_its_devices_for_another_grace(world: World) -> None:
+    assert await prepared(world, 0, "w0") == ""
+    world.api.drop(claim(0))
+    world.preparer._preparing[claim(0).uid] = asyncio.create_task(asyncio.sleep(60, JobOutcome()))
+    assert await world.preparer.collect(grace=0.0) == []
+    assert claim(0).uid in world.preparer._missing, "its grace has begun"
+    world.preparer._preparing.pop(claim(0).uid).cancel()
+    assert await world.preparer.collect(grace=0.0) == [claim(0).uid]
 
 
 async def test_a_claim_of_which_nothing_is_known_leaves_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:

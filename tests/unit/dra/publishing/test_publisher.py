@@ -178,6 +178,23 @@ async def test_a_pool_of_the_network_has_no_owner_and_is_removed_at_uninstall() 
         await bench.publisher.remove()
 
 
+async def test_a_slice_that_somebody_else_removed_broke_off_the_removal_of_a_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(300))
+    assert len(bench.server.items) > 1
+    monkeypatch.setattr("kdp.dra.publishing.publisher.REMOVE_FOR", 0.0)
+
+    async def all_go(_: object) -> None:
+        bench.server.items.clear()
+        raise ApiError("gone", status=404)
+
+    monkeypatch.setattr(bench.api, "delete_slice", all_go)
+    assert await bench.publisher.remove() > 1
+
+
 # -- what the server cannot hold ---------------------------------------------------------------------------------------
 
 PARTS = [
