@@ -368,7 +368,7 @@ def status_pages(
     Args:
         look: Called in the watched event loop; returns what does not change any more.
         document: Makes the document of that, in the thread that answers. None: the event loop is blocked.
-        is_shown: Whether people get a page, and whoever reaches the port the document.
+        is_shown: Whether there is a page for people, and its document for everybody who reaches the port.
     """
 
     def show(seen: _T | None) -> str:

@@ -62,7 +62,7 @@ def write_some(file: int, data: bytes, seconds: float = 0.0) -> int:
 
 @final
 class RecentLines:
-    """The last lines of the log, for whoever asks this process on its unix socket: in a container nobody has the log.
+    """The last lines of the log, which commands ask for on the unix socket: in a container nobody has the log.
 
     At most `MOST_LINES` and `MOST_BYTES` of them. It takes no lock: a handler of a signal, a finalizer, and other
     threads may log while a line is added or the lines are read.

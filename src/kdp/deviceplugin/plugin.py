@@ -171,8 +171,9 @@ class DevicePlugin:
         elif late := records.unreleased(self.resource):
             devices = without_blocked(devices, lambda device: late.get(device.id))
         if any(device.consumes for device in devices):
-            short = self.supervisor.shortages(devices, records.consumption(self.supervisor.backend))
-            devices = without_blocked(devices, lambda device: short.get(device.id))
+            held = records.consumption(self.supervisor.backend)
+            if short := self.supervisor.shortages(devices, held):
+                devices = without_blocked(devices, lambda device: short.get(device.id))
         if self._cdi is None:
             return devices
         if self._cdi.problem != self._problem_offered:

@@ -416,7 +416,7 @@ class AllocationRecords:
             self.offers.set(None)
 
     def postpone_release(self, record: AllocationRecord, *, has_failed: bool) -> float:
-        """Have an allocation handed out again later, after a failure or because a device lacks; return how much."""
+        """Have an allocation handed out again in the seconds that are returned: it has failed, or a device lacks."""
         now = time.monotonic()
         (self._allocations.failed if has_failed else self._allocations.postpone)(record, now)
         self._end_release(record)

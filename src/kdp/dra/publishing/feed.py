@@ -118,7 +118,7 @@ class Feed:
                     # Not all nodes at once.
                     await anyio.sleep(self._exclusivity.pause * random.uniform(0.8, 1.0))  # noqa: S311
                     continue
-                if has_waited:  # for a while, so that the devices are others by now
+                if has_waited:  # the devices may be others by now
                     has_waited, self.problem = False, None
                     continue
                 try:
