@@ -67,25 +67,28 @@ PTS = "{name: example.com/terminal, groups: [{paths: [{regex: '/dev/pts/(?P<n>[0
 
 async def test_a_real_terminal_is_admitted_unplugged_and_plugged_in_again(tmp_path: Path, figure: Figure) -> None:
     resource = "example.com/terminal"
+
+    def is_offered(terminal: str) -> bool:
+        entry = kubelet.devices(resource).get(f"terminal-pts-{terminal.rpartition('/')[2]}")
+        return entry is not None and entry.health == "Healthy"
+
     with _terminal() as first:
-        number = first.rpartition("/")[2]
         backend = Generic(_config(tmp_path / "config", PTS), kdp.hardware.Host())
         async with SimulatedKubelet() as kubelet, _serving(backend, kubelet):
             await kubelet.until(registered=resource, streaming=resource)
-            await kubelet.until(lambda: f"terminal-pts-{number}" in kubelet.devices(resource))
-            count = kubelet.allocatable()[resource]
+            await kubelet.until(lambda: is_offered(first))
 
             await anyio.sleep(BURST)
             with _terminal() as second:
                 start = time.perf_counter()
-                await kubelet.until(allocatable={resource: count + 1})
+                await kubelet.until(lambda: is_offered(second))
                 figure("a new terminal reaches the kubelet after", (time.perf_counter() - start) * 1000)
-                pod = await kubelet.admit(Pod.asking({resource: count + 1}))
+                pod = await kubelet.admit(Pod.asking({resource: kubelet.allocatable()[resource]}))
                 nodes = {node.host_path: node.container_path for node in pod.reply("main").devices}
                 assert nodes[second] == second.replace("/pts/", "/tty")
                 await anyio.sleep(BURST)
             start = time.perf_counter()
-            await kubelet.until(allocatable={resource: count})
+            await kubelet.until(lambda: not is_offered(second))
             figure("an unplugged terminal reaches the kubelet after", (time.perf_counter() - start) * 1000)
 
 
