@@ -100,10 +100,10 @@ def living_plugins(**flags: str | None) -> tuple[list[Path], list[Path]]:
     silent = [each for each in found if each not in answered]
     # Where there is no kubelet, a plugin that ended has left the directory.
     places = [settings.state_dir, *silent] if os.path.lexists(settings.kubelet_root) else silent
-    return answered, [each for each in places if is_denied(each)]
+    return answered, [each for each in places if is_closed(each)]
 
 
-def is_denied(place: Path) -> bool:
+def is_closed(place: Path) -> bool:
     """Return whether this user may not list a directory, or not connect to a socket."""
     try:
         os.listdir(place)

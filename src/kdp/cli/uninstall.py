@@ -16,7 +16,7 @@ import click
 from ..errors import ConfigurationError
 from .failures import Failure
 from .invocation import Invocation
-from .living import is_denied
+from .living import is_closed
 from .options import backend_options, refusing, setting_options
 from .reaching import cluster_option, node_name, reach, server_of
 from .streams import shown
@@ -131,7 +131,7 @@ def command(
         settings = invocation.settings() if plan is None else plan.settings
         owner = None if plan is None else owner_of(plan, targets)
     places = _looked_at(settings) if nodes is None else []
-    if closed := [each for each in places if is_denied(each)]:
+    if closed := [each for each in places if is_closed(each)]:
         raise Failure(
             f"user {os.geteuid()} may not look into {', '.join(map(str, closed))}, so what is left there is not known; "
             "run this as root"

@@ -47,7 +47,7 @@ from ...startup import shown
 from .allocation_record import AllocationRecord, Key, Pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ..options import Pace
 
@@ -364,14 +364,13 @@ class Allocations:
                 track.is_seen = track.has_suspects = False
             self._tidy((resource, device_id))
 
-    def adopt(self, saved: Iterable[tuple[AllocationRecord, bool]], now: float) -> None:
-        """Take allocations that were saved, each with whether it was seen; what is known of a device here is newer."""
-        uses = list(saved)
-        unknown = {key for use, _ in uses for key in use.keys} - self._tracks.keys()
-        scrubbed = {key for use, _ in uses if use.resource in self._scrubbed for key in use.keys}
+    def adopt(self, uses: Sequence[AllocationRecord], now: float) -> None:
+        """Take allocations that were saved; what is known of a device here is newer."""
+        unknown = {key for use in uses for key in use.keys} - self._tracks.keys()
+        scrubbed = {key for use in uses if use.resource in self._scrubbed for key in use.keys}
         newer = {key: [*self._uses_of[key].values()] for key in scrubbed & self._uses_of.keys()}
         told_of: dict[Key, list[frozenset[Pod] | None]] = {}
-        for use, is_seen in uses:
+        for use in uses:
             if newer.keys().isdisjoint(use.keys):
                 self.add(use, now)
             else:
@@ -379,7 +378,7 @@ class Allocations:
                 for each in (use, *(each for key in use.keys for each in newer.get(key, ()))):
                     self._insert(each, now)
             for key in unknown & set(use.keys):
-                self._tracks[key].is_seen |= is_seen
+                self._tracks[key].is_seen |= use.is_seen
                 told_of.setdefault(key, []).append(use.suspects)
         for key, told in told_of.items():
             known = [suspects for suspects in told if suspects is not None]

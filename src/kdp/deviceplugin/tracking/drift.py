@@ -89,8 +89,8 @@ class DriftDetector:
         if self.next_look is not None:
             self.next_look = now + self._pace.between
 
-    def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float) -> str | None:
-        """Compare the ids sent as healthy with those that the kubelet takes for healthy.
+    def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float, *, foreign: int = 0) -> str | None:
+        """Compare the ids sent as healthy with those that the kubelet takes for healthy, some of which are not ours.
 
         Returns a difference that has lasted and is to be cured by a new generation, as a sentence.
         """
@@ -98,7 +98,7 @@ class DriftDetector:
         disagrees, before = bool(missing or phantom), self.view
         since = now if before is None or before.since is None else before.since
         self.view = ResourceView(
-            disagrees, 0, missing=missing, phantom=phantom, compared_at=now, since=since if disagrees else None
+            disagrees, foreign, missing=missing, phantom=phantom, compared_at=now, since=since if disagrees else None
         )
         if not missing and not phantom:
             self._cures = 0

@@ -273,11 +273,13 @@ class AllocationRecords:
         store.has_lost = False
         unknown = {self._allocations.place(resource, each): each for each in ids}
         records = [
-            AllocationRecord(uid=os.urandom(16).hex(), resource=resource, ids=(each,), state={}, is_back=True)
+            AllocationRecord(
+                uid=os.urandom(16).hex(), resource=resource, ids=(each,), state={}, is_seen=True, is_back=True
+            )
             for each in unknown.values()
             if not self._allocations.is_owed(resource, each)
         ]
-        self._allocations.adopt([(record, True) for record in records], time.monotonic())
+        self._allocations.adopt(records, time.monotonic())
         self.save([resource])
         self.changes.set(None)
 
@@ -486,7 +488,7 @@ class AllocationRecords:
     async def _adopt_once(self, resource: KeptResource, store: AllocationStore) -> None:
         found = await store.adopt()
         known = {record.uid for record in self._allocations.owed(resource.name)}
-        records = [(each, each.is_seen) for each in found if each.uid not in known and each.ids]
+        records = [each for each in found if each.uid not in known and each.ids]
         self._allocations.adopt(records, time.monotonic())
         store.take()
         if found:

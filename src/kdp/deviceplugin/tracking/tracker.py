@@ -199,9 +199,7 @@ class Tracker:
     def view(self, resource: str) -> ResourceView | None:
         """Return how the kubelet sees a resource; None: that was not compared."""
         known = self._resources.get(resource)
-        if known is None or known.drift.view is None:
-            return None
-        return attrs.evolve(known.drift.view, foreign=len(known.strangers))
+        return None if known is None else known.drift.view
 
     def device(self, resource: str, device_id: str) -> Device:
         """Return a device as it is now, else as it was at Allocate, else what is left of one: its id."""
@@ -317,7 +315,7 @@ class Tracker:
             return None
         self._look_for_strangers(name, resource, accepted - snapshot.devices.keys())
         healthy = frozenset(d.id for d in snapshot.devices.values() if d.health.is_healthy)
-        difference = resource.drift.compare(healthy, accepted, now)
+        difference = resource.drift.compare(healthy, accepted, now, foreign=len(resource.strangers))
         if difference is None or generation is None:
             return None
         logger.warning("%s: %s; registering anew", name, difference, extra={"resource": name})

@@ -191,21 +191,21 @@ class Node(RuleBasedStateMachine):
         self.holdings.add(use, self.now)
         self.note(use)
 
-    def adopt(self, saved: list[tuple[Any, bool]]) -> None:
+    def adopt(self, saved: list[Any]) -> None:
         known = self.known
         self.holdings.adopt(saved, self.now)
-        for key in {k for use, _ in saved for k in use.keys} - known:
+        for key in {k for use in saved for k in use.keys} - known:
             diary = self.diary(key)
             diary.changed_at = diary.given_at = self.now
-            diary.known_seen = any(is_seen and key in use.keys for use, is_seen in saved)
-            told = [use.suspects for use, _ in saved if key in use.keys]
+            diary.known_seen = any(use.is_seen and key in use.keys for use in saved)
+            told = [use.suspects for use in saved if key in use.keys]
             if None in told:
                 diary.suspects_before = frozenset[record.Pod]().union(*(s for s in told if s is not None))
             else:
                 diary.suspects = frozenset[record.Pod]().union(*told)
             if diary.known_seen:
                 diary.suspects, diary.suspects_before = diary.suspects and frozenset(), frozenset()
-        for use, _ in saved:
+        for use in saved:
             self.note(use)
 
     def note(self, use: Any) -> None:
@@ -226,7 +226,7 @@ class Node(RuleBasedStateMachine):
 
     def crash(self, rng: random.Random) -> None:
         """The plugin is killed: what is saved comes back."""
-        saved = [(use, self.holdings.is_seen(use), self.holdings.suspects(use)) for use in self.holdings.owed()]
+        saved = [self.copy(use) for use in self.holdings.owed()]
         self.holdings = self.module.Allocations(PACE)
         self.lists.clear()
         self.calls.clear()
@@ -235,11 +235,16 @@ class Node(RuleBasedStateMachine):
         self.out.clear()
         self.vanished.clear()
         self.diaries.clear()
-        self.adopt([(self.copy(use, suspects), is_seen) for use, is_seen, suspects in saved])
+        self.adopt(saved)
 
-    def copy(self, use: Any, suspects: frozenset[record.Pod] | None) -> Any:
+    def copy(self, use: Any) -> Any:
         return self.module.AllocationRecord(
-            uid=use.uid, resource=use.resource, ids=use.ids, state=use.state, suspects=suspects
+            uid=use.uid,
+            resource=use.resource,
+            ids=use.ids,
+            state=use.state,
+            is_seen=self.holdings.is_seen(use),
+            suspects=self.holdings.suspects(use),
         )
 
     def take_over(self, rng: random.Random) -> None:
@@ -247,9 +252,9 @@ class Node(RuleBasedStateMachine):
         resource = rng.choice(RESOURCES)
         ids = tuple(sorted(rng.sample(IDS, rng.choice([1, 2]))))
         use = self.module.AllocationRecord(
-            uid=f"u{next(self.numbers)}", resource=resource, ids=ids, state={"n": rng.choice([0, 1])}
+            uid=f"u{next(self.numbers)}", resource=resource, ids=ids, state={"n": rng.choice([0, 1])}, is_seen=True
         )
-        self.adopt([(use, True)])
+        self.adopt([use])
 
     def lie(self, rng: random.Random) -> None:
         """A list that is wrong: nobody can know then who holds what, but the rules stay the rules."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import attrs
 import pytest
 
 from kdp.deviceplugin.options import Pace
@@ -23,7 +24,7 @@ def record(number: int, ids: tuple[str, ...], **state: object) -> AllocationReco
 def test_many_owed_allocations_are_taken_over_in_seconds(figure: Callable[[str, float, str], None]) -> None:
     owed = Allocations(Pace())
     began = time.monotonic()
-    owed.adopt([(record(n, ("w0",), of=n), True) for n in range(MANY)], 0.0)
+    owed.adopt([attrs.evolve(record(n, ("w0",), of=n), is_seen=True) for n in range(MANY)], 0.0)
     took = time.monotonic() - began
     figure("20,000 owed allocations of one device with states are taken over", took, "s")
     assert len(owed.owed()) == MANY

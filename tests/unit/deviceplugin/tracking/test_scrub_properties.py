@@ -63,14 +63,9 @@ class Node(RuleBasedStateMachine):
         self.written: dict[str, int] = {}
         self.epochs = dict.fromkeys(map(place_of, IDS), 0)
         self.running: dict[str, Any] = {}
-        self.outgoing: list[Any] = []
+        self.others: list[Any] = []  # what the process that is about to end has saved
         self.updates = 0
         self.holdings = self.made()
-
-    @property
-    def others(self) -> list[Any]:
-        """What the process that is about to end has saved."""
-        return [use for use, _ in self.outgoing]
 
     def made(self) -> Any:
         holdings = self.module.Allocations(PACE)
@@ -142,7 +137,7 @@ class Node(RuleBasedStateMachine):
 
     def forget(self, rng: random.Random) -> None:
         """The kubelet loses its checkpoint, and gives devices of living pods away; it was asked for a list before."""
-        if rng.random() < 0.3 and not self.outgoing and all(pod.is_named for pod in self.pods):
+        if rng.random() < 0.3 and not self.others and all(pod.is_named for pod in self.pods):
             for pod in self.pods:
                 pod.is_forgotten = True
                 pod.waiting.clear()  # what starts now starts without its devices
@@ -184,14 +179,14 @@ class Node(RuleBasedStateMachine):
         """A new process serves while the one before still runs, and does nothing more; or that one ends."""
         if rng.random() > 0.3:
             return
-        if self.outgoing:
-            self.holdings.adopt(self.outgoing, self.now)
-            self.outgoing = []
+        if self.others:
+            self.holdings.adopt(self.others, self.now)
+            self.others = []
             for pod in self.pods:
                 pod.is_named = False  # by a list that was asked for since
         else:
             self.updates += 1
-            self.outgoing = self.saved()
+            self.others = self.saved()
             self.running.clear()
             self.holdings = self.made()
 
@@ -205,18 +200,16 @@ class Node(RuleBasedStateMachine):
 
     def saved(self) -> list[Any]:
         return [
-            (
-                self.module.AllocationRecord(
-                    uid=use.uid,
-                    resource=R,
-                    ids=use.ids,
-                    state=use.state,
-                    suspects=self.holdings.suspects(use),
-                    pod=use.pod,
-                    is_started=use.is_started,
-                    is_back=use.is_back,
-                ),
-                self.holdings.is_seen(use),
+            self.module.AllocationRecord(
+                uid=use.uid,
+                resource=R,
+                ids=use.ids,
+                state=use.state,
+                is_seen=self.holdings.is_seen(use),
+                suspects=self.holdings.suspects(use),
+                pod=use.pod,
+                is_started=use.is_started,
+                is_back=use.is_back,
             )
             for use in self.holdings.owed()
         ]

@@ -42,7 +42,7 @@ def test_a_ledger_is_taken_over_or_set_aside(tmp_path: Path, figure: Callable[[s
         found = await store.adopt()
         assert found or not path.exists() or b"allocations" in data, "what is not taken over is set aside"
         allocations = Allocations(attrs.evolve(Pace()))
-        allocations.adopt([(saved, saved.is_seen) for saved in found if saved.ids], 0.0)
+        allocations.adopt([saved for saved in found if saved.ids], 0.0)
         for at in (1.0, 40.0, 80.0):
             allocations.listed({}, (), asked_at=at, now=at, is_complete=True)
             allocations.next_look()
