@@ -84,6 +84,7 @@ class AllocationStore:
         resource: The extended resource.
         plugin_dir: The directory of the kubelet that allocates.
         releases: Whether the backend is told of an allocation's end, so that the file is needed until then.
+        scrubs: Whether the file says what must be scrubbed, and so must outlive a loss of power, too.
 
     Attributes:
         has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's
@@ -92,11 +93,14 @@ class AllocationStore:
         problem: Why the directory cannot be used; None: it can, or there was no need.
     """
 
-    def __init__(self, directory: Path, resource: str, plugin_dir: Path, *, releases: bool = True) -> None:
+    def __init__(
+        self, directory: Path, resource: str, plugin_dir: Path, *, releases: bool = True, scrubs: bool = False
+    ) -> None:
         self.has_neighbours = False
         self.has_lost = False
         self._plugin_dir = os.fspath(plugin_dir)
         self._releases = releases
+        self._sync: files.Sync = "name" if scrubs else "content"
         self._directory = directory
         self._resource = resource
         self._stem = resource.replace("/", "_")
@@ -315,7 +319,7 @@ class AllocationStore:
         }
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
-        before, self._descriptor = self._descriptor, files.replace_locked(self._path, data)
+        before, self._descriptor = self._descriptor, files.replace_locked(self._path, data, sync=self._sync)
         if before is not None:
             locks.close(before)
 
@@ -380,7 +384,10 @@ class KeptResource:
     def store_in(self, state_dir: Path | None, plugin_dir: Path) -> AllocationStore | None:
         """Return its file in a directory, the same one each time; None: there is no directory."""
         if self.store is None and state_dir is not None:
-            self.store = AllocationStore(state_dir, self.name, plugin_dir, releases=self.owner.wants_release)
+            owner = self.owner
+            self.store = AllocationStore(
+                state_dir, self.name, plugin_dir, releases=owner.wants_release, scrubs=owner.scrubs
+            )
         return self.store
 
 

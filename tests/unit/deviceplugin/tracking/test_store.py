@@ -76,6 +76,18 @@ async def test_what_a_tests_kubelet_gave_says_nothing_of_the_nodes(
     assert files(state) == []
 
 
+async def test_what_must_be_scrubbed_outlives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a new file was not on the disk yet: the old one came back, in which no container had started."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    for scrubs in (False, True):
+        synced.clear()
+        store = AllocationStore(tmp_path, RESOURCE, PLUGINS, scrubs=scrubs)
+        assert await store.save([ONE], patience=PATIENCE)
+        store.close()
+        assert (synced[-1] == str(tmp_path)) is scrubs
+
+
 async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
     first = AllocationStore(tmp_path / "state", RESOURCE, PLUGINS)
     assert await first.adopt() == []
