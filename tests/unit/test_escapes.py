@@ -33,8 +33,8 @@ from kdp.dra import health, servicer
 from kdp.dra.claims.prepare import JobOutcome
 from kdp.errors import AllocationError, printable, sentence, within_bytes
 from kdp.model.devices import Health
-from kdp.proto.dra.v1 import api_pb2
-from kdp.proto.drahealth.v1 import api_pb2 as health_pb
+from kdp.proto import dra_v1_pb2 as pb
+from kdp.proto import drahealth_v1_pb2 as health_pb
 
 from .strategies import effort
 
@@ -129,14 +129,12 @@ async def _body(details: Mapping[str, object]) -> str:
 
 
 def claim_error(text: str) -> str:
-    reply = api_pb2.NodePrepareResourcesResponse.FromString(servicer.encode_prepared({"uid": JobOutcome(error=text)}))
+    reply = pb.NodePrepareResourcesResponse.FromString(servicer.encode_prepared({"uid": JobOutcome(error=text)}))
     return reply.claims["uid"].error
 
 
 def unprepare_error(text: str) -> str:
-    reply = api_pb2.NodeUnprepareResourcesResponse.FromString(
-        servicer.encode_unprepared({"uid": JobOutcome(error=text)})
-    )
+    reply = pb.NodeUnprepareResourcesResponse.FromString(servicer.encode_unprepared({"uid": JobOutcome(error=text)}))
     return reply.claims["uid"].error
 
 
