@@ -28,11 +28,11 @@ with lazy_imports(globals()):
     from .directory import NodeFiles as NodeFiles
     from .directory import PciFunction as PciFunction
     from .events.directories import DirectoryWatch as DirectoryWatch
-    from .events.links import LinkEvent as LinkEvent
-    from .events.links import LinkWatch as LinkWatch
+    from .events.netlink import LinkEvent as LinkEvent
+    from .events.netlink import LinkWatch as LinkWatch
+    from .events.netlink import Uevent as Uevent
+    from .events.netlink import UeventWatch as UeventWatch
     from .events.paths import PathWatch as PathWatch
-    from .events.uevents import Uevent as Uevent
-    from .events.uevents import UeventWatch as UeventWatch
     from .host import Host as Host
     from .iommu import IommuGroup as IommuGroup
     from .pci import PciLink as PciLink

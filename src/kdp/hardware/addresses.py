@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from .events.links import HEADER, attributes_of, messages_of
+from .events.netlink import HEADER, attributes_of, messages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,6 +1,21 @@
-"""`EventWatch`: wait for the kernel's netlink events, or for those in a file at the root of a tree.
+"""What the kernel tells by netlink: `UeventWatch` of devices, `LinkWatch` of network interfaces.
 
-Multicast netlink may lose messages (ENOBUFS) and says so; the caller looks at everything then.
+Each event is a hint to look, not the state: events can be lost, and some changes have none (an RDMA port's state, an
+FPGA's error registers). So waiting has a floor: after so many seconds `EventWatch.events` returns without an event, and
+the caller looks. Netlink says when it has lost messages (ENOBUFS); the caller looks at everything then.
+
+An RDMA port's state causes neither a uevent nor an RDMA netlink message. Its network interface is told up or down
+within some milliseconds, before or after it, and that is the only word that the kernel gives of the port.
+
+In containers: uevents come to every network namespace, but only to those of the first user namespace. A pod without the
+node's network hears of all devices but network interfaces, of which each namespace hears its own, and nobody tells it
+so. A pod in a user namespace of its own (``hostUsers: false``) gets no uevents, and no error: there the floor is all
+there is.
+
+Where `Host` is not a real node (a snapshot, a test) the laptop's events are none of it: those come from files at the
+root, ``UEVENTS`` and ``LINKS``, a JSON object in each line, to which `kdp.testing.SysfsTree` appends.
+
+Source of the formats: the kernel's include/uapi/linux/{netlink,rtnetlink,if_link}.h.
 """
 
 from __future__ import annotations
@@ -8,12 +23,15 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
 import anyio
+import attrs
 from typing_extensions import override
 
 from ...storage import reading
@@ -21,6 +39,7 @@ from ...storage.documents import parse_json
 from .directories import DirectoryWatch, check_entered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from typing import Self
 
     from ..directory import NodeFiles
@@ -176,3 +195,189 @@ def _parsed(line: bytes) -> Any:
         return parse_json(line)
     except ValueError:
         return None
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+UEVENTS = "UEVENTS"
+"""The file at the root of a tree that is no real node, to which its events are appended."""
+
+_NETLINK_KOBJECT_UEVENT = 15
+_FROM_THE_KERNEL = 1
+"""The multicast group; group 2 is udev's."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Uevent:
+    """One event of the kernel.
+
+    Attributes:
+        action: ``add``, ``remove``, ``change``, ``move``, ``bind``, ``unbind``, ``online``, ``offline``.
+        path: The device's directory in sysfs, ``/sys/devices/...``; after ``remove`` it is gone.
+        subsystem: Its bus or class.
+        properties: All that was told: ``DEVNAME``, ``MAJOR``, ``DRIVER``, ...
+    """
+
+    action: str
+    path: str
+    subsystem: str
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Uevent:
+        """Return the event with these properties."""
+        return cls(
+            action=properties.get("ACTION", ""),
+            path=f"/sys{properties.get('DEVPATH', '')}",
+            subsystem=properties.get("SUBSYSTEM", ""),
+            properties=properties,
+        )
+
+
+@final
+class UeventWatch(EventWatch[Uevent]):
+    """Wait for events of the kernel. An async context manager; asyncio only; one reader at a time.
+
+    Args:
+        host: The node whose events are wanted.
+        subsystems: Of these buses and classes only, as ``{"infiniband"}``; default: all.
+
+    Attributes:
+        refused: Why there are no events, as a sentence; None: there are, as far as one can know. Where there are none
+            `events` returns after its time and the caller looks.
+        lost: Whether events were lost since the start: the kernel had more than we took.
+    """
+
+    def __init__(self, host: NodeFiles, *, subsystems: Iterable[str] | None = None) -> None:
+        super().__init__(host, protocol=_NETLINK_KOBJECT_UEVENT, groups=_FROM_THE_KERNEL, file=UEVENTS, kind="device")
+        self._subsystems = None if subsystems is None else frozenset(subsystems)
+
+    @override
+    def _of_message(self, message: bytes) -> list[Uevent]:
+        return self._of_line(parse_uevent(message))
+
+    @override
+    def _of_line(self, properties: dict[str, Any]) -> list[Uevent]:
+        event = Uevent.of(properties)
+        return [event] if self._subsystems is None or event.subsystem in self._subsystems else []
+
+
+def parse_uevent(data: bytes) -> dict[str, str]:
+    """Return the properties of a message: ``add@/devices/...``, then ``NAME=value``, each ended by a NUL."""
+    lines = data.decode(errors="replace").split("\0")[1:]
+    return {name: value for name, equals, value in (line.partition("=") for line in lines) if equals}
+
+
+# -- network interfaces ------------------------------------------------------------------------------------------------
+
+LINKS = "LINKS"
+"""The file at the root of a tree that is no real node, to which its link events are appended."""
+
+_NETLINK_ROUTE = 0
+_RTMGRP_LINK = 1
+_NEWLINK, _DELLINK = 16, 17
+_IFNAME, _OPERSTATE, _CARRIER = 3, 16, 33
+_IFF_UP = 1
+
+HEADER = struct.Struct("=IHHII")
+"""nlmsghdr: length, type, flags, sequence, port."""
+
+_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
+_ATTRIBUTE = struct.Struct("=HH")  # rtattr: length, type
+
+_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
+"""RFC 2863's states as sysfs writes them (``operstate``), in the order of their numbers."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class LinkEvent:
+    """One event of a network interface.
+
+    Attributes:
+        name: The interface's name; after a rename the new one.
+        index: Its number; the same after a rename.
+        is_gone: Whether it was removed.
+        is_up: Whether it is set up by the admin; whether it works is another question.
+        state: As `NetInterface.state`; ``unknown`` where the kernel does not tell.
+        carrier: Whether there is a signal; None: not told.
+    """
+
+    name: str
+    index: int
+    is_gone: bool = False
+    is_up: bool = True
+    state: str = "unknown"
+    carrier: bool | None = None
+
+
+@final
+class LinkWatch(EventWatch[LinkEvent]):
+    """Wait for events of network interfaces. An async context manager; asyncio only; one reader at a time.
+
+    Args:
+        host: The node whose events are wanted.
+
+    Attributes:
+        refused: Why there are no events, as a sentence; None: there are, as far as one can know.
+        lost: Whether events were lost since the start: the kernel had more than we took.
+    """
+
+    def __init__(self, host: NodeFiles) -> None:
+        super().__init__(host, protocol=_NETLINK_ROUTE, groups=_RTMGRP_LINK, file=LINKS, kind="link")
+
+    @override
+    def _of_message(self, message: bytes) -> list[LinkEvent]:
+        return parse_links(message)
+
+    @override
+    def _of_line(self, properties: dict[str, Any]) -> list[LinkEvent]:
+        return [LinkEvent(**properties)]
+
+
+def parse_links(data: bytes) -> list[LinkEvent]:
+    """Return the events of one datagram with any number of messages; truncated and other ones are left out."""
+    found: list[LinkEvent] = []
+    for kind, message in messages_of(data):
+        if kind in (_NEWLINK, _DELLINK) and len(message) >= _LINK.size:
+            _, _, index, flags, _ = _LINK.unpack_from(message)
+            attributes = attributes_of(message[_LINK.size :])
+            state, carrier = attributes.get(_OPERSTATE, b""), attributes.get(_CARRIER, b"")
+            found.append(
+                LinkEvent(
+                    name=attributes.get(_IFNAME, b"").rstrip(b"\0").decode(errors="replace"),
+                    index=index,
+                    is_gone=kind == _DELLINK,
+                    is_up=bool(flags & _IFF_UP),
+                    state=_STATES[state[0]] if state and state[0] < len(_STATES) else "unknown",
+                    carrier=bool(carrier[0]) if carrier else None,
+                )
+            )
+    return found
+
+
+def messages_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the messages of one datagram, each by its type; what is cut off is left out."""
+    while len(data) >= HEADER.size:
+        length, kind = HEADER.unpack_from(data)[:2]
+        if not HEADER.size <= length <= len(data):
+            return
+        yield kind, data[HEADER.size : length]
+        data = data[_aligned(length) :]
+
+
+def attributes_of(data: bytes) -> dict[int, bytes]:
+    """Return the attributes that follow a message's head, by type; what is cut off is left out."""
+    found: dict[int, bytes] = {}
+    while len(data) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(data)
+        if not _ATTRIBUTE.size <= length <= len(data):
+            break
+        found[kind] = data[_ATTRIBUTE.size : length]
+        data = data[_aligned(length) :]
+    return found
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3
