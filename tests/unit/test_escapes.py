@@ -25,10 +25,9 @@ from kdp.cli import streams
 from kdp.cli.failures import Refusal, line_of
 from kdp.cluster import events
 from kdp.daemon.listener import Client
-from kdp.daemon.logs import JsonFormatter, TextFormatter
+from kdp.daemon.logs import JsonFormatter, StderrHandler, TextFormatter
 from kdp.daemon.probes import Probes
 from kdp.daemon.readiness import Readiness
-from kdp.daemon.stderr_handler import StderrHandler
 from kdp.dra import health, servicer
 from kdp.dra.claims.prepare import JobOutcome
 from kdp.errors import AllocationError, printable, sentence, within_bytes
