@@ -27,14 +27,14 @@ with lazy_imports(globals()):
     from .directory import NetInterface as NetInterface
     from .directory import NodeFiles as NodeFiles
     from .directory import PciFunction as PciFunction
-    from .events.directories import DirectoryWatch as DirectoryWatch
-    from .events.netlink import LinkEvent as LinkEvent
-    from .events.netlink import LinkWatch as LinkWatch
-    from .events.netlink import Uevent as Uevent
-    from .events.netlink import UeventWatch as UeventWatch
-    from .events.paths import PathWatch as PathWatch
     from .host import Host as Host
+    from .inotify import DirectoryWatch as DirectoryWatch
+    from .inotify import PathWatch as PathWatch
     from .iommu import IommuGroup as IommuGroup
+    from .netlink import LinkEvent as LinkEvent
+    from .netlink import LinkWatch as LinkWatch
+    from .netlink import Uevent as Uevent
+    from .netlink import UeventWatch as UeventWatch
     from .pci import PciLink as PciLink
     from .readings import Reading as Reading
     from .threshold import Threshold as Threshold

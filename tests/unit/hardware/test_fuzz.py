@@ -13,8 +13,7 @@ from tests.fuzzing import damaged, fuzz
 
 import kdp.hardware
 from kdp.errors import InvalidValueError
-from kdp.hardware import Directory, Host, NetInterface, PciFunction
-from kdp.hardware.events import netlink
+from kdp.hardware import Directory, Host, NetInterface, PciFunction, netlink
 from kdp.hardware.fake_nodes import parse_nodes, parse_unreadable
 
 Figure = Callable[[str, float, str], None]

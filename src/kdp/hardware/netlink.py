@@ -1,4 +1,4 @@
-"""What the kernel tells by netlink: `UeventWatch` of devices, `LinkWatch` of network interfaces.
+"""What the kernel tells by netlink: `UeventWatch` of devices, `LinkWatch` and `addresses_of` of network interfaces.
 
 Each event is a hint to look, not the state: events can be lost, and some changes have none (an RDMA port's state, an
 FPGA's error registers). So waiting has a floor: after so many seconds `EventWatch.events` returns without an event, and
@@ -7,15 +7,15 @@ the caller looks. Netlink says when it has lost messages (ENOBUFS); the caller l
 An RDMA port's state causes neither a uevent nor an RDMA netlink message. Its network interface is told up or down
 within some milliseconds, before or after it, and that is the only word that the kernel gives of the port.
 
-In containers: uevents come to every network namespace, but only to those of the first user namespace. A pod without the
-node's network hears of all devices but network interfaces, of which each namespace hears its own, and nobody tells it
-so. A pod in a user namespace of its own (``hostUsers: false``) gets no uevents, and no error: there the floor is all
-there is.
+In containers: uevents come to every network namespace, but only to those of the first user namespace. Of network
+interfaces, each namespace hears and lists its own, and nobody tells it so: a pod needs ``hostNetwork`` to learn the
+node's. A pod in a user namespace of its own (``hostUsers: false``) gets no uevents, and no error: there the floor is
+all there is.
 
 Where `Host` is not a real node (a snapshot, a test) the laptop's events are none of it: those come from files at the
-root, ``UEVENTS`` and ``LINKS``, a JSON object in each line, to which `kdp.testing.SysfsTree` appends.
+root, ``UEVENTS``, ``LINKS``, and ``ADDRESSES``, to which `kdp.testing.SysfsTree` appends.
 
-Source of the formats: the kernel's include/uapi/linux/{netlink,rtnetlink,if_link}.h.
+Source of the formats: the kernel's include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ import socket
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
+from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final
 
 import anyio
 import attrs
 from typing_extensions import override
 
-from ...storage import reading
-from ...storage.documents import parse_json
-from .directories import DirectoryWatch, check_entered
+from ..storage import reading
+from ..storage.documents import parse_json
+from .inotify import DirectoryWatch, check_entered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Self
 
-    from ..directory import NodeFiles
+    from .directory import NodeFiles
 
 Event = TypeVar("Event")
 
@@ -339,10 +340,10 @@ class LinkWatch(EventWatch[LinkEvent]):
 def parse_links(data: bytes) -> list[LinkEvent]:
     """Return the events of one datagram with any number of messages; truncated and other ones are left out."""
     found: list[LinkEvent] = []
-    for kind, message in messages_of(data):
+    for kind, message in _messages(data):
         if kind in (_NEWLINK, _DELLINK) and len(message) >= _LINK.size:
             _, _, index, flags, _ = _LINK.unpack_from(message)
-            attributes = attributes_of(message[_LINK.size :])
+            attributes = _attributes(message[_LINK.size :])
             state, carrier = attributes.get(_OPERSTATE, b""), attributes.get(_CARRIER, b"")
             found.append(
                 LinkEvent(
@@ -357,7 +358,7 @@ def parse_links(data: bytes) -> list[LinkEvent]:
     return found
 
 
-def messages_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the messages of one datagram, each by its type; what is cut off is left out."""
     while len(data) >= HEADER.size:
         length, kind = HEADER.unpack_from(data)[:2]
@@ -367,7 +368,7 @@ def messages_of(data: bytes) -> Iterator[tuple[int, bytes]]:
         data = data[_aligned(length) :]
 
 
-def attributes_of(data: bytes) -> dict[int, bytes]:
+def _attributes(data: bytes) -> dict[int, bytes]:
     """Return the attributes that follow a message's head, by type; what is cut off is left out."""
     found: dict[int, bytes] = {}
     while len(data) >= _ATTRIBUTE.size:
@@ -381,3 +382,47 @@ def attributes_of(data: bytes) -> dict[int, bytes]:
 
 def _aligned(length: int) -> int:
     return (length + 3) & ~3
+
+
+# -- IP addresses, which sysfs does not tell ---------------------------------------------------------------------------
+
+ADDRESSES: Final = "ADDRESSES"
+"""The file at the root of a tree that is no real node: a line of it is an interface's name and an address."""
+
+_DONE, _ERROR, _NEWADDR, _GETADDR = 3, 2, 20, 22
+_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
+_ADDRESS, _LOCAL = 1, 2
+_LINK_SCOPE = 253
+"""RT_SCOPE_LINK; from it on an address is known on its link or on its host only."""
+
+_ADDR = struct.Struct("=BBBBI")  # ifaddrmsg: family, length of the prefix, flags, scope, index
+_SECONDS = 2.0
+
+
+def addresses_of(host: NodeFiles, name: str, index: int | None) -> tuple[str, ...]:
+    """Return the addresses of an interface that others can reach, as ``192.0.2.5/24``; none also where nobody tells."""
+    if not host.is_real:
+        lines = (line.split() for line in host.reading(f"/{ADDRESSES}").or_else("").splitlines())
+        return tuple(line[1] for line in lines if len(line) == 2 and line[0] == name)
+    with suppress(OSError), closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_ROUTE)) as asked:
+        asked.settimeout(_SECONDS)
+        asked.send(HEADER.pack(HEADER.size + _ADDR.size, _GETADDR, _DUMP, 1, 0) + _ADDR.pack(0, 0, 0, 0, 0))
+        found: list[str] = []
+        while True:
+            data = asked.recv(1 << 16)
+            found += [text for number, text in parse_addresses(data) if number == index]
+            if not data or any(kind in (_DONE, _ERROR) for kind, _ in _messages(data)):
+                return tuple(dict.fromkeys(found))
+    return ()
+
+
+def parse_addresses(data: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the addresses of one datagram that others can reach, each with the number of its interface."""
+    for kind, message in _messages(data):
+        if kind != _NEWADDR or len(message) < _ADDR.size:
+            continue
+        _, prefix, _, scope, index = _ADDR.unpack_from(message)
+        attributes = _attributes(message[_ADDR.size :])
+        packed = attributes.get(_LOCAL) or attributes.get(_ADDRESS, b"")  # of a point-to-point link the first is ours
+        if scope < _LINK_SCOPE and len(packed) in (4, 16):
+            yield index, f"{ip_address(packed)}/{prefix}"

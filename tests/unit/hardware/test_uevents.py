@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from kdp.hardware import Host, LinkWatch, UeventWatch
-from kdp.hardware.events.netlink import parse_uevent
+from kdp.hardware.netlink import parse_uevent
 from kdp.testing import SysfsTree
 from kdp_testkit.patience import PATIENCE
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from kdp.hardware import Host, LinkEvent, LinkWatch
-from kdp.hardware.events.netlink import parse_links
+from kdp.hardware.netlink import parse_links
 from kdp.testing import SysfsTree
 from kdp_testkit.patience import PATIENCE
 
