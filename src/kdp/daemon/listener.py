@@ -61,7 +61,7 @@ then the process can be without a free descriptor, or another user."""
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Response:
     """What a request is answered.
 
@@ -81,7 +81,7 @@ class Response:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Client:
     """Who asks.
 

@@ -69,7 +69,7 @@ def mark_of(kubelet_root: Path) -> str:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class _Obstacle:
     """Why the locks cannot be taken now, and whether that may be over in a moment."""
 
