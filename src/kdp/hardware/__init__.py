@@ -22,6 +22,7 @@ from ..startup import lazy_imports
 
 with lazy_imports(globals()):
     from .attributes import LastKnown as LastKnown
+    from .attributes import Threshold as Threshold
     from .attributes import attributes_of as attributes_of
     from .directory import Directory as Directory
     from .directory import NetInterface as NetInterface
@@ -37,4 +38,3 @@ with lazy_imports(globals()):
     from .netlink import UeventWatch as UeventWatch
     from .pci import PciLink as PciLink
     from .readings import Reading as Reading
-    from .threshold import Threshold as Threshold
