@@ -129,7 +129,7 @@ class ServicePart(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class BaseStatus(abc.ABC):
     """Where everything stands.
 
