@@ -54,12 +54,6 @@ MESSAGES = {
         "NodeWatchResourcesRequest": "",
         "NodeWatchResourcesResponse": "1 devices",
     },
-    "drahealth_v1alpha1": {
-        "DeviceHealth": "1 device, 2 health, 3 last_updated_time, 4 health_check_timeout_seconds, 5 message",
-        "DeviceIdentifier": "1 pool_name, 2 device_name",
-        "NodeWatchResourcesRequest": "",
-        "NodeWatchResourcesResponse": "1 devices",
-    },
     "pluginregistration_v1": {
         "InfoRequest": "",
         "PluginInfo": "1 type, 2 name, 3 endpoint, 4 supported_versions",
@@ -111,7 +105,6 @@ METHODS = {
         "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources",
     ],
     "drahealth_v1": ["v1.DRAResourceHealth/NodeWatchResources stream"],
-    "drahealth_v1alpha1": ["v1alpha1.DRAResourceHealth/NodeWatchResources stream"],
     "pluginregistration_v1": [
         "pluginregistration.Registration/GetInfo",
         "pluginregistration.Registration/NotifyRegistrationStatus",

@@ -22,7 +22,6 @@ MODULES = (
     "dra_v1",
     "dra_v1beta1",
     "drahealth_v1",
-    "drahealth_v1alpha1",
     "pluginregistration_v1",
     "podresources_v1",
     "pods_v1alpha1",
