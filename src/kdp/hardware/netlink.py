@@ -4,13 +4,13 @@ Each event is a hint to look, not the state: events can be lost, and some change
 FPGA's error registers). So waiting has a floor: after so many seconds `EventWatch.events` returns without an event, and
 the caller looks. Netlink says when it has lost messages (ENOBUFS); the caller looks at everything then.
 
-An RDMA port's state causes neither a uevent nor an RDMA netlink message. Its network interface is told up or down
-within some milliseconds, before or after it, and that is the only word that the kernel gives of the port.
+When an RDMA port's state changes, the kernel sends neither a uevent nor an RDMA netlink message. Only the port's
+network interface has an event then, some milliseconds before or after it.
 
-In containers: uevents come to every network namespace, but only to those of the first user namespace. Of network
-interfaces, each namespace hears and lists its own, and nobody tells it so: a pod needs ``hostNetwork`` to learn the
-node's. A pod in a user namespace of its own (``hostUsers: false``) gets no uevents, and no error: there the floor is
-all there is.
+In containers: each network namespace hears of its own interfaces only, and lists no others. So a pod needs
+``hostNetwork`` to learn the node's, and gets no error without it. Uevents of other devices come to every network
+namespace of the first user namespace. A pod in a user namespace of its own (``hostUsers: false``) gets none, and no
+error: there the floor is all there is.
 
 Where `Host` is not a real node (a snapshot, a test) the laptop's events are none of it: those come from files at the
 root, ``UEVENTS``, ``LINKS``, and ``ADDRESSES``, to which `kdp.testing.SysfsTree` appends.

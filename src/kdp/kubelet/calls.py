@@ -1,4 +1,4 @@
-"""What is noted of calls: `CallCounts` of those that kubelets make, `HangWatch` of ours that no kubelet answers."""
+"""Notes about calls: `CallCounts` counts those that kubelets make; `HangWatch` notices that no kubelet answers ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published of a backend's devices: the newest `Discovery`, and what of it containers could get.
+"""What is published of a backend's devices: the newest `Discovery`, and which of the devices are offered.
 
 `DiscoveryPublisher` turns what is learned into a `Discovery`, which is complete: all devices, with all conditions of
 their health applied. A discovery that fails or hangs keeps the last known devices; after ``stale_after`` they are
