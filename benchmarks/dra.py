@@ -26,7 +26,7 @@ from tests.node.nodekit import Cluster, Missing
 from tests.node.nodekit.cluster import NODE
 from tests.node.nodekit.tools import tool
 
-from kdp.proto.dra.v1 import api_pb2 as pb
+from kdp.proto import dra_v1_pb2 as pb
 
 from .processes import REPOSITORY, memory, processor
 from .table import Row, at_most, spread

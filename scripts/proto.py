@@ -59,7 +59,7 @@ def generate(out: Path) -> list[Path]:
     Returns:
         The files written, sorted.
     """
-    protos = sorted(path.relative_to(SOURCES) for path in SOURCES.glob("kdp/proto/**/*.proto"))
+    protos = sorted(path.relative_to(SOURCES) for path in SOURCES.glob("kdp/proto/*.proto"))
     out.mkdir(parents=True, exist_ok=True)
     plugin = Path(sys.executable).with_name("protoc-gen-mypy")
     subprocess.run(

@@ -415,7 +415,7 @@ def rooms() -> str:
     for room in [name for layer in layers() for name in layer if name not in "|:"] + ["proto"]:
         folder = source / room
         files = [folder / "__init__.py"] if folder.is_dir() else [folder.with_suffix(".py")]
-        files += sorted(folder.glob("*/__init__.py")) if room != "proto" else []
+        files += sorted(folder.glob("*/__init__.py"))
         for file in files:
             path = (file.parent if file.name == "__init__.py" else file).relative_to(source)
             first, second, *_ = [*(ast.get_docstring(ast.parse(file.read_text())) or "").split("\n\n"), ""]

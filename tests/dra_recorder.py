@@ -16,10 +16,10 @@ import anyio
 import grpc
 import grpc.aio
 
-from kdp.proto.dra.v1 import api_pb2 as v1
-from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
-from kdp.proto.drahealth.v1 import api_pb2 as health
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.proto import dra_v1_pb2 as v1
+from kdp.proto import dra_v1beta1_pb2 as v1beta1
+from kdp.proto import drahealth_v1_pb2 as health
+from kdp.proto import pluginregistration_v1_pb2 as registration
 
 BOTH = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 _MESSAGES: dict[str, Any] = {"v1": v1, "v1beta1": v1beta1}

@@ -25,9 +25,9 @@ from typing_extensions import override
 
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.server import start_server, stop_server
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration
-from kdp.proto.podresources.v1 import api_pb2 as podresources
+from kdp.proto import deviceplugin_v1beta1_pb2 as pb
+from kdp.proto import pluginregistration_v1_pb2 as registration
+from kdp.proto import podresources_v1_pb2 as podresources
 from kdp_testkit.conformance.deviceplugin.backend import SLOW
 from kdp_testkit.conformance.deviceplugin.subject import SECRET, Staging, Subject
 from kdp_testkit.conformance.instance import Ending, Instance, Usage

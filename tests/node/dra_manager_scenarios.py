@@ -22,7 +22,7 @@ import grpc
 from tests.dra_recorder import BOTH, RecordingDriver
 from tests.slice_cases import good
 
-from kdp.proto.drahealth.v1 import api_pb2 as health
+from kdp.proto import drahealth_v1_pb2 as health
 from kdp_testkit.dra import events, objects
 from kdp_testkit.dra.claims import SKIPPING
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet

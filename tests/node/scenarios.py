@@ -12,8 +12,8 @@ from typing import Final
 import anyio
 import grpc
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from kdp.proto import pluginregistration_v1_pb2 as registration
 from kdp.testing import Container, Pod
 
 from . import resources_scenarios, topology_scenarios

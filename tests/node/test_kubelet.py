@@ -14,7 +14,7 @@ import kdp
 from kdp.cdi import CdiDirectory, CdiSpec, cdi_kind, render_device
 from kdp.deviceplugin.options import Pace
 from kdp.hardware import Host
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 
 from .backend import RESOURCE, Figure, Widgets, eventually, running
 from .nodekit import Kubelet

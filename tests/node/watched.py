@@ -23,7 +23,7 @@ from tests.unit.cluster.http_server import served
 
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.server import open_channel
-from kdp.proto.dra.v1 import api_pb2 as v1
+from kdp.proto import dra_v1_pb2 as v1
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet

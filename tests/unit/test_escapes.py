@@ -25,16 +25,15 @@ from kdp.cli import streams
 from kdp.cli.failures import Refusal, line_of
 from kdp.cluster import events
 from kdp.daemon.listener import Client
-from kdp.daemon.logs import JsonFormatter, TextFormatter
+from kdp.daemon.logs import JsonFormatter, StderrHandler, TextFormatter
 from kdp.daemon.probes import Probes
 from kdp.daemon.readiness import Readiness
-from kdp.daemon.stderr_handler import StderrHandler
 from kdp.dra import health, servicer
 from kdp.dra.claims.prepare import JobOutcome
 from kdp.errors import AllocationError, printable, sentence, within_bytes
 from kdp.model.devices import Health
-from kdp.proto.dra.v1 import api_pb2
-from kdp.proto.drahealth.v1 import api_pb2 as health_pb
+from kdp.proto import dra_v1_pb2 as pb
+from kdp.proto import drahealth_v1_pb2 as health_pb
 
 from .strategies import effort
 
@@ -129,14 +128,12 @@ async def _body(details: Mapping[str, object]) -> str:
 
 
 def claim_error(text: str) -> str:
-    reply = api_pb2.NodePrepareResourcesResponse.FromString(servicer.encode_prepared({"uid": JobOutcome(error=text)}))
+    reply = pb.NodePrepareResourcesResponse.FromString(servicer.encode_prepared({"uid": JobOutcome(error=text)}))
     return reply.claims["uid"].error
 
 
 def unprepare_error(text: str) -> str:
-    reply = api_pb2.NodeUnprepareResourcesResponse.FromString(
-        servicer.encode_unprepared({"uid": JobOutcome(error=text)})
-    )
+    reply = pb.NodeUnprepareResourcesResponse.FromString(servicer.encode_unprepared({"uid": JobOutcome(error=text)}))
     return reply.claims["uid"].error
 
 

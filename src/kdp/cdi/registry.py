@@ -19,8 +19,8 @@ import attrs
 
 from ..errors import InvalidValueError
 from ..storage.documents import parse_json
-from .names import qualified
 from .parse import check_spec
+from .render import qualified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

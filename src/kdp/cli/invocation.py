@@ -19,9 +19,9 @@ from ..daemon.settings import SETTINGS, Settings
 from ..daemon.sources import from_environment, resolve
 from ..errors import ConfigurationError, InvalidValueError
 from ..hardware import Host
-from ..hardware.shared_host import agreed
 from ..model.backend import DeviceBackend
 from ..model.needs import Needs
+from ..supervision.backend_validation import agreed_host
 from .config import ConfigFile
 from .config import read as read_config
 from .targets import Recipe, addressed, assign, is_file, load
@@ -145,7 +145,7 @@ class Invocation:
         recipes = assign(self._classes, given, host=host)
         if recipes != self._recipes:
             self._backends = check_backends([recipe.make() for recipe in recipes])
-            agreed(self._backends, host)
+            agreed_host(self._backends, host)
             self._recipes = recipes
         return self._backends
 

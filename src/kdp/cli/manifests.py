@@ -17,9 +17,8 @@ from ..daemon.settings import SETTINGS
 from ..daemon.sources import asking
 from ..errors import ConfigurationError, KdpError, sentence
 from ..hardware import Host
-from ..manifests.account import Account
 from ..manifests.chart import chart
-from ..manifests.cluster import Cluster
+from ..manifests.cluster import Account, Cluster
 from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of
 from ..manifests.kubernetes import base, daemon_set
 from ..manifests.systemd import unit

@@ -185,18 +185,6 @@ class _Series:
     count: int
 
 
-@attrs.define
-class _Bucket:
-    """How many Events may be written about a target now."""
-
-    tokens: float
-    at: float
-
-    def refill(self, now: float) -> None:
-        self.tokens = min(float(BURST), self.tokens + (now - self.at) / PERIOD)
-        self.at = now
-
-
 @final
 class EventAggregator:
     """Decides what is told. The time is in seconds on any clock that only grows."""
@@ -204,7 +192,8 @@ class EventAggregator:
     def __init__(self) -> None:
         self._pending: dict[_Key, _Pending] = {}
         self._told: dict[_Key, float] = {}
-        self._buckets: dict[EventTarget, _Bucket] = {}
+        self._full_at: dict[EventTarget, float] = {}
+        """When `BURST` Events may be written about a target again; without an entry: now."""
         self._series: OrderedDict[_Words, _Series] = OrderedDict()
 
     def add(self, notice: Notice, now: float) -> None:
@@ -238,7 +227,7 @@ class EventAggregator:
     @property
     def deadline(self) -> float | None:
         """When `due` has something to tell; None: nothing waits."""
-        times = [max(self._due_at(key, pending), self._token_at(key[0])) for key, pending in self._pending.items()]
+        times = [max(self._due_at(key, pending), self._allowed_at(key[0])) for key, pending in self._pending.items()]
         return min(times, default=None)
 
     def due(self, now: float) -> tuple[Telling, ...]:
@@ -250,13 +239,13 @@ class EventAggregator:
                 kinds.setdefault(pending.notice.kind, []).append(key)
         told: list[Telling] = []
         for kind, keys in kinds.items():
-            bucket = self._buckets.setdefault(kind[0], _Bucket(float(BURST), now))
-            bucket.refill(now)
-            is_many = len(keys) > MOST_SINGLE or len(keys) > bucket.tokens
+            full_at = max(now, self._full_at.get(kind[0], now))
+            allowed = BURST - (full_at - now) / PERIOD
+            is_many = len(keys) > MOST_SINGLE or len(keys) > allowed
             groups = [keys] if is_many else [[key] for key in keys]
-            if bucket.tokens + _ROUNDING < len(groups):
+            if allowed + _ROUNDING < len(groups):
                 continue
-            bucket.tokens -= len(groups)
+            self._full_at[kind[0]] = full_at + len(groups) * PERIOD
             told += [self._telling(group, now) for group in groups]
         return tuple(told)
 
@@ -265,9 +254,9 @@ class EventAggregator:
     def _due_at(self, key: _Key, pending: _Pending) -> float:
         return max(pending.since + GATHER, self._told.get(key, float("-inf")) + PERIOD)
 
-    def _token_at(self, target: EventTarget) -> float:
-        bucket = self._buckets.get(target)
-        return float("-inf") if bucket is None else bucket.at + (1.0 - bucket.tokens) * PERIOD
+    def _allowed_at(self, target: EventTarget) -> float:
+        """Return from when on an Event may be written about a target."""
+        return self._full_at.get(target, float("-inf")) - (BURST - 1) * PERIOD
 
     def _telling(self, keys: Sequence[_Key], now: float) -> Telling:
         taken = [self._pending.pop(key) for key in keys]
@@ -298,10 +287,8 @@ class EventAggregator:
             del self._told[key]
         for words in [words for words, series in self._series.items() if now - series.last >= SERIES_SECONDS]:
             del self._series[words]
-        for target, bucket in tuple(self._buckets.items()):
-            bucket.refill(now)
-            if bucket.tokens >= BURST:
-                del self._buckets[target]
+        for target in [target for target, full_at in self._full_at.items() if full_at <= now]:
+            del self._full_at[target]
 
 
 def _names(names: Iterable[str]) -> str:

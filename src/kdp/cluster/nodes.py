@@ -18,50 +18,43 @@ KUBELET: Final = "kubelet"
 """The name under which kubelets own fields."""
 
 
-async def nodes(api: KubeApi, labels: str = "") -> AsyncGenerator[Object, None]:
+def nodes(api: KubeApi, labels: str = "") -> AsyncGenerator[Object, None]:
     """Yield the nodes that a label selector means."""
-    async for each in _each(api, "/api/v1/nodes", "list nodes", labels=labels):
-        yield each
+    return _each(api, "/api/v1/nodes", "list nodes", labels=labels)
 
 
-async def running_pods(api: KubeApi, node: str | None = None) -> AsyncGenerator[Object, None]:
+def running_pods(api: KubeApi, node: str | None = None) -> AsyncGenerator[Object, None]:
     """Yield the pods that are on a node, or on this one, and have not ended."""
     place = "spec.nodeName!=" if node is None else f"spec.nodeName={node}"
     unfinished = f"{place},status.phase!=Succeeded,status.phase!=Failed"
-    async for each in _each(api, "/api/v1/pods", "list pods", unfinished):
-        yield each
+    return _each(api, "/api/v1/pods", "list pods", unfinished)
 
 
-async def pods_of(api: KubeApi, node: str) -> AsyncGenerator[Object, None]:
+def pods_of(api: KubeApi, node: str) -> AsyncGenerator[Object, None]:
     """Yield all pods of a node, also those that have ended."""
-    async for each in _each(api, "/api/v1/pods", "list pods", f"spec.nodeName={node}"):
-        yield each
+    return _each(api, "/api/v1/pods", "list pods", f"spec.nodeName={node}")
 
 
-async def waiting_pods(api: KubeApi) -> AsyncGenerator[Object, None]:
+def waiting_pods(api: KubeApi) -> AsyncGenerator[Object, None]:
     """Yield the pods that have no node yet."""
-    async for each in _each(api, "/api/v1/pods", "list pods", "spec.nodeName=,status.phase=Pending"):
-        yield each
+    return _each(api, "/api/v1/pods", "list pods", "spec.nodeName=,status.phase=Pending")
 
 
-async def pods_in(api: KubeApi, namespace: str) -> AsyncGenerator[Object, None]:
+def pods_in(api: KubeApi, namespace: str) -> AsyncGenerator[Object, None]:
     """Yield the pods of a namespace."""
-    async for each in _each(api, f"/api/v1/namespaces/{namespace}/pods", "list pods"):
-        yield each
+    return _each(api, f"/api/v1/namespaces/{namespace}/pods", "list pods")
 
 
-async def resource_slices(api: KubeApi, node: str | None = None) -> AsyncGenerator[Object, None]:
+def resource_slices(api: KubeApi, node: str | None = None) -> AsyncGenerator[Object, None]:
     """Yield the ResourceSlices of all drivers: of one node, or all."""
     selector = "" if node is None else f"spec.nodeName={node}"
-    async for each in _each(api, "/apis/resource.k8s.io/v1/resourceslices", "list resourceslices", selector):
-        yield each
+    return _each(api, "/apis/resource.k8s.io/v1/resourceslices", "list resourceslices", selector)
 
 
-async def slices_of(api: KubeApi, driver: str) -> AsyncGenerator[Object, None]:
+def slices_of(api: KubeApi, driver: str) -> AsyncGenerator[Object, None]:
     """Yield the ResourceSlices of a driver."""
     path = "/apis/resource.k8s.io/v1/resourceslices"
-    async for each in _each(api, path, "list resourceslices", f"spec.driver={driver}"):
-        yield each
+    return _each(api, path, "list resourceslices", f"spec.driver={driver}")
 
 
 async def _each(

@@ -71,7 +71,7 @@ class Tally:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Distribution:
     """A copy of `Durations`.
 

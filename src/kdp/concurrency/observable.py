@@ -18,25 +18,17 @@ class Observable(Generic[T]):
     def __init__(self, value: T) -> None:
         self.value = value
         self.version = 0
-        self._waiters: list[asyncio.Future[None]] = []
+        self._changed = asyncio.Event()
 
     def set(self, value: T) -> None:
         """Replace the value and wake every reader."""
         self.value = value
         self.version += 1
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def after(self, version: int) -> T:
         """Return the value as soon as its version is another one than this."""
         while self.version == version:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
+            await self._changed.wait()
         return self.value

@@ -21,6 +21,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn, final
 
+import anyio
 import attrs
 
 from ..startup import shown
@@ -61,7 +62,7 @@ then the process can be without a free descriptor, or another user."""
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Response:
     """What a request is answered.
 
@@ -81,7 +82,7 @@ class Response:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Client:
     """Who asks.
 
@@ -136,7 +137,9 @@ class Listener:
         """Accept and answer until cancelled; then the socket and all connections are closed."""
         try:
             while True:
-                await _readable(self._listening)  # not `sock_accept`: if cancelled, it can lose a connection unclosed
+                await anyio.wait_readable(
+                    self._listening
+                )  # not `sock_accept`: if cancelled, it can lose a connection unclosed
                 try:
                     accepted, _ = self._listening.accept()
                 except OSError as error:
@@ -200,16 +203,6 @@ class Listener:
                 raise ConnectionAbortedError
             request += received
         return request
-
-
-async def _readable(listening: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(listening, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(listening)
 
 
 def _parsed(request: bytes) -> tuple[str, str]:

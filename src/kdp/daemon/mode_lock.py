@@ -24,16 +24,12 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Final, Literal, Self, final
 
-import attrs
-
 from ..kubelet.paths import DEFAULT_ROOT
-from ..startup import shown
 from ..storage import locks, reading
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
-    from types import TracebackType
 
     from ..model.backend import DeviceBackend
 
@@ -69,17 +65,6 @@ def mark_of(kubelet_root: Path) -> str:
 
 
 @final
-@attrs.frozen
-class _Obstacle:
-    """Why the locks cannot be taken now, and whether that may be over in a moment."""
-
-    __repr__ = shown
-
-    problem: str
-    is_brief: bool = False
-
-
-@final
 class ModeLock:
     """Holds the locks of a mode; an async context manager, which is entered when the other mode has gone.
 
@@ -111,18 +96,17 @@ class ModeLock:
     async def __aenter__(self) -> Self:
         until = time.monotonic() + BRIEF
         while (obstacle := self._take()) is not None:
-            is_brief = obstacle.is_brief and time.monotonic() < until
-            if not is_brief and obstacle.problem != self.problem:
-                logger.warning("%s", obstacle.problem)
-                self.problem = obstacle.problem
+            problem, is_brief = obstacle
+            is_brief = is_brief and time.monotonic() < until
+            if not is_brief and problem != self.problem:
+                logger.warning("%s", problem)
+                self.problem = problem
             # Two that begin at once must not stay in step.
             await self._pause((BRIEF / 20 if is_brief else LOOK_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311
         self.problem = None
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._release()
 
     def _release(self) -> None:
@@ -133,8 +117,8 @@ class ModeLock:
             locks.close(descriptor)
         self._held.clear()
 
-    def _take(self) -> _Obstacle | None:
-        """Take all locks, or none; return what is in the way, None: nothing."""
+    def _take(self) -> tuple[str, bool] | None:
+        """Take all locks, or none; return what is in the way, and whether it may be gone in a moment. None: nothing."""
         other = _OTHER[self._mode]
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -143,19 +127,20 @@ class ModeLock:
                 descriptor = _shared(path)
                 if descriptor is None:
                     self._release()
-                    return _Obstacle(
+                    problem = (
                         f"another program holds the lock {path}; end it, or remove that file if it does not belong "
-                        f"there; then this one starts {_WORDS[self._mode]}",
-                        is_brief=True,
+                        f"there; then this one starts {_WORDS[self._mode]}"
                     )
+                    return problem, True
                 self._held[path] = descriptor
                 if _is_held(self._path(key, other)):
                     self._release()
-                    return _Obstacle(
+                    problem = (
                         f"another process serves {key} {_WORDS[other]}; devices can be offered in one way only: end "
                         f"that process, for example by deleting its DaemonSet; then this one starts "
                         f"{_WORDS[self._mode]}"
                     )
+                    return problem, False
         except OSError as error:
             self._release()
             # A device plugin without DRA beside it needs no directory, and runs without one as it always did.

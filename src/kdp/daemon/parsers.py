@@ -84,7 +84,7 @@ def path_or_none(value: object) -> Path | None:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class OneOf:
     """Reads one of the words of a `typing.Literal`, in any case."""
 
@@ -103,7 +103,7 @@ class OneOf:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Number:
     """Reads a whole number within limits; None: there is no upper one."""
 

@@ -74,7 +74,7 @@ _T = TypeVar("_T")
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Page(Generic[_T]):
     """A page besides the probes.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import asyncio
 import gc
 import importlib
 import logging
@@ -112,11 +112,9 @@ def run_plan(
         logs.configure(new.settings, keeps_recent=new.socket is not None)
 
     take(plan)
-    make = functools.partial(
-        Daemon, plan, read_again=read_again, changed=take, rejection=rejection, last_good=last_good, proved=proved
-    )
+    daemon = Daemon(plan, read_again=read_again, changed=take, rejection=rejection, last_good=last_good, proved=proved)
     with collections_off():  # `_keep_what_is_loaded` switches them on again
-        code = _run_loop(plan, signals, make, follow)
+        code = _run_loop(plan, signals, daemon, follow)
     signals.end(code)
     return code
 
@@ -132,13 +130,10 @@ def _keep_what_is_loaded(mode: str) -> None:
     gc.enable()
 
 
-def _run_loop(plan: ServingPlan, signals: Signals, make: Callable[[], Daemon], follow: Follow | None) -> int:
+def _run_loop(plan: ServingPlan, signals: Signals, daemon: Daemon, follow: Follow | None) -> int:
     import anyio
 
     async def main() -> None:
-        import asyncio
-
-        daemon = make()
         notifier = Notifier(os.environ)
         besides = [] if follow is None else [follow(daemon.reload)]
         background = [asyncio.create_task(each) for each in (notifier.follow(daemon.status), *besides)]

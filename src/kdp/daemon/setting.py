@@ -30,7 +30,7 @@ CONTROLLER: Final[tuple[Mode, ...]] = ("dra-controller",)
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class GivenValue:
     """A value for a setting, and what its giver calls it.
 
@@ -58,7 +58,7 @@ class GivenValue:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Need:
     """What must hold, so that a setting has an effect.
 
@@ -85,7 +85,7 @@ class Need:
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Setting:
     """One setting, as the sources and the documentation see it.
 
@@ -163,32 +163,13 @@ class Setting:
 
 
 def setting(
-    default: object,
-    parse: Callable[[object], object],
-    help: str,
-    metavar: str | None = None,
-    *,
-    modes: tuple[Mode, ...] = _ALL,
-    of_process: bool = False,
-    of_place: bool = False,
-    takes_none: bool = False,
-    need: Need | None = None,
+    default: object, parse: Callable[[object], object], help: str, metavar: str | None = None, **more: Any
 ) -> Any:
     """Return a field of `Settings`; the arguments are those of `Setting`. A choice needs no metavar."""
     if metavar is None:
         assert isinstance(parse, parsers.OneOf)
         metavar = "|".join(parse.words)
-    make = functools.partial(
-        Setting,
-        parse=parse,
-        help=help,
-        metavar=metavar,
-        modes=modes,
-        of_process=of_process,
-        of_place=of_place,
-        takes_none=takes_none,
-        need=need,
-    )
+    make = functools.partial(Setting, parse=parse, help=help, metavar=metavar, **more)
     return attrs.field(default=default, metadata={"setting": make})
 
 

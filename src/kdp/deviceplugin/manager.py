@@ -17,11 +17,10 @@ from typing_extensions import override
 
 from ..concurrency.observable import Observable
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
-from ..hardware.shared_host import agreed
 from ..kubelet import KubeletWatch
 from ..model.backend import WrappedBackend
 from ..startup import shown
-from ..supervision.backend_validation import resource_of, scrubs, static_resources
+from ..supervision.backend_validation import agreed_host, resource_of, scrubs, static_resources
 from ..supervision.given import taken
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
@@ -94,7 +93,7 @@ class PluginManager(Service):
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
         self._options = options = options or ManagerOptions()
-        self._host = agreed(backends, options.host)
+        self._host = agreed_host(backends, options.host)
         self._kubelet = KubeletWatch(options.directory, options.history)
         self._tracker = Tracker(options)
         self._releaser = Releaser(self._tracker)

@@ -25,7 +25,7 @@ from ..kubelet.sockets import missing_right, remove_dead
 from ..supervision.backend_validation import scrubs
 from ..supervision.change_log import ChangeLog
 from ..supervision.given import owners_of
-from ..supervision.obstacles import LOOK_PAUSE, blocked_health, without_blocked
+from ..supervision.publisher import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
 from . import rivals, session
 from .inventory import Inventory, ListChange

@@ -10,7 +10,7 @@ import attrs
 from ..model.devices import Device
 from ..startup import shown
 from ..supervision.health import DeviceHealth
-from ..supervision.obstacles import KIND as OBSTACLE
+from ..supervision.publisher import OBSTACLE
 from .session import State
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import attrs
 
 from ..errors import InvalidValueError
 from ..model.edits import check_environment
-from ..proto.deviceplugin.v1beta1 import api_pb2 as pb
+from ..proto import deviceplugin_v1beta1_pb2 as pb
 from ..startup import shown
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import attrs
 from typing_extensions import override
 
 from ..errors import ConfigurationError
-from ..hardware.shared_host import agreed
+from ..supervision.backend_validation import agreed_host
 from ..supervision.service import Service
 from ..supervision.shared_state import SharedState, states_for
 from .driver import Status, driver_of, supervisor_of
@@ -61,7 +61,7 @@ class PoolController(Service):
             )
         [backend] = backends
         [state] = states_for(backends, states)
-        agreed(backends, options.host)
+        agreed_host(backends, options.host)
         self._api = options.api
         self._driver = driver_of(backend, options.name)
         pool = Pool.of_network(self._driver, check_pool_name(options.pool), options.labels)

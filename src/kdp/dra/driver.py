@@ -10,8 +10,8 @@ import attrs
 from typing_extensions import override
 
 from ..errors import ConfigurationError
-from ..hardware.shared_host import agreed
 from ..model.backend import tell_mode
+from ..supervision.backend_validation import agreed_host
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
@@ -76,7 +76,7 @@ class DraDriver(Service):
             raise ConfigurationError(
                 f"name {options.name!r}: {len(backends)} backends cannot be one driver; leave it out"
             )
-        host = agreed(backends, options.host)
+        host = agreed_host(backends, options.host)
         self._api = options.api
         self._holders: ClaimHolders | None = None
         if options.follows_pods:

@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import within_bytes
-from ..proto.drahealth.v1 import api_pb2 as health_pb
+from ..proto import drahealth_v1_pb2 as health_pb
 from .names import device_name
 
 if TYPE_CHECKING:

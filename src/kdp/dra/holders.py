@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 import anyio
 
 from ..errors import PodResourcesError, sentence
-from ..kubelet.hang import HangWatch
+from ..kubelet.calls import HangWatch
 from ..kubelet.podresources import PodResources, SilentKubeletError
 from .names import device_name
 

@@ -32,7 +32,7 @@ from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..model.devices import Device
 from ..supervision.health import DeviceHealth
-from ..supervision.obstacles import Offer
+from ..supervision.publisher import Offer
 from ..supervision.service import DRAIN_SECONDS, MAX_LISTED, HeldClaim
 from .claims.prepare import Preparer
 from .health import HealthStreams

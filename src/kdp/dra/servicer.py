@@ -15,7 +15,7 @@ import grpc
 
 from ..errors import MAX_SENTENCE_BYTES, within_bytes
 from ..model.claims import Claim
-from ..proto.dra.v1 import api_pb2 as pb
+from ..proto import dra_v1_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence

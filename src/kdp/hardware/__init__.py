@@ -22,19 +22,19 @@ from ..startup import lazy_imports
 
 with lazy_imports(globals()):
     from .attributes import LastKnown as LastKnown
+    from .attributes import Threshold as Threshold
     from .attributes import attributes_of as attributes_of
     from .directory import Directory as Directory
     from .directory import NetInterface as NetInterface
     from .directory import NodeFiles as NodeFiles
     from .directory import PciFunction as PciFunction
-    from .events.directories import DirectoryWatch as DirectoryWatch
-    from .events.links import LinkEvent as LinkEvent
-    from .events.links import LinkWatch as LinkWatch
-    from .events.paths import PathWatch as PathWatch
-    from .events.uevents import Uevent as Uevent
-    from .events.uevents import UeventWatch as UeventWatch
     from .host import Host as Host
+    from .inotify import DirectoryWatch as DirectoryWatch
+    from .inotify import PathWatch as PathWatch
     from .iommu import IommuGroup as IommuGroup
+    from .netlink import LinkEvent as LinkEvent
+    from .netlink import LinkWatch as LinkWatch
+    from .netlink import Uevent as Uevent
+    from .netlink import UeventWatch as UeventWatch
     from .pci import PciLink as PciLink
     from .readings import Reading as Reading
-    from .threshold import Threshold as Threshold

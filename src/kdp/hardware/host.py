@@ -29,8 +29,8 @@ from .resolving import READ_ONLY, Below, open_entry, resolve
 
 if TYPE_CHECKING:
     from .directory import Directory, NetInterface, NodeFiles, PciFunction
-    from .events.paths import PathWatch
     from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
+    from .inotify import PathWatch
     from .iommu import IommuGroup
     from .readings import Reading
 
@@ -173,7 +173,7 @@ class Host:
         Raises:
             InvalidValueError: The pattern is relative, or has ``**``.
         """
-        from .events.paths import PathWatch  # late: few backends watch files
+        from .inotify import PathWatch  # late: few backends watch files
 
         return PathWatch(self, absolute(pattern))
 
@@ -433,7 +433,7 @@ class Host:
 
     def ips_of(self, interface: NetInterface) -> tuple[str, ...]:
         """See `NetInterface.ips`."""
-        from .addresses import addresses_of
+        from .netlink import addresses_of
 
         return addresses_of(self, interface.name, interface.index)
 

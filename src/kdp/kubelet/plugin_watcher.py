@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import attrs
 import grpc
 
-from ..proto.pluginregistration.v1 import api_pb2 as pb
+from ..proto import pluginregistration_v1_pb2 as pb
 from ..startup import shown
 
 if TYPE_CHECKING:

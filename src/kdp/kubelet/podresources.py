@@ -21,7 +21,7 @@ import grpc
 from typing_extensions import override
 
 from ..errors import PodResourcesError
-from ..proto.podresources.v1 import api_pb2 as pb
+from ..proto import podresources_v1_pb2 as pb
 from .server import open_channel
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import grpc
 
 from ..concurrency.backoff import Backoff
 from ..concurrency.observable import Observable
-from ..proto.pods.v1alpha1 import api_pb2 as pb
+from ..proto import pods_v1alpha1_pb2 as pb
 from .server import open_channel
 
 if TYPE_CHECKING:

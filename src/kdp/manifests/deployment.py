@@ -23,8 +23,7 @@ from ..daemon.parsers import Address
 from ..daemon.settings import SETTINGS, Settings
 from ..errors import InvalidValueError
 from ..model.needs import Needs
-from .account import Account
-from .cluster import Cluster
+from .cluster import Account, Cluster
 
 CONFIG_DIR: Final = "/etc/kdp"
 """Where the container has the files that were given."""

@@ -11,7 +11,7 @@ Why it is as it is:
 * A DRA driver has ``maxSurge``: the new pod serves before the old one ends, so no pod waits and no slice vanishes. In
   the node's network both would answer probes at one port, so there the old one ends first.
 * A device plugin has no account, and so no token, unless its settings have it talk to the API server; then it has what
-  `kdp.manifests.account` says. What a DRA driver has is told in `kdp.manifests.cluster`.
+  `kdp.manifests.cluster` says, which also tells what a DRA driver has.
 * A pool's controller is a Deployment of one replica that ends before it is replaced: two would write the same slices in
   turn.
 * The socket for commands and exec probes is in a directory of the pod: it ends with the pod, and two pods of an update
@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..daemon.found_sockets import POD_SOCKET, POD_VOLUME
 from ..daemon.settings import SETTINGS
-from .account import plugin_objects
-from .cluster import cluster_objects
+from .cluster import cluster_objects, plugin_objects
 from .deployment import CONFIG_DIR, Deployment
 from .placement import ALL_TAINTS, Toleration, check_label
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from ..errors import ConfigurationError, InvalidValueError, kind_of, lasting, message_of
+from ..hardware import Host
 from ..model.backend import OPTIONAL_HOOKS, DeviceBackend, WrappedBackend, is_overridden
 from ..model.devices import Device, recalled
 from ..model.names import check_resource_name
@@ -251,7 +252,7 @@ def _written(backend: DeviceBackend, hook: str) -> tuple[Callable[..., Any], boo
     return (found, True) if inspect.isfunction(found) else None
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Findings:
     """What one ``discover`` returned, and what its device nodes looked like.
 
@@ -350,3 +351,44 @@ def static_resources(backend: DeviceBackend) -> tuple[str, ...]:
     """
     names = (*((backend.resource,) if backend.resource is not None else ()), *backend.resources)
     return tuple(dict.fromkeys(check_resource_name(name) for name in names))
+
+
+_DEPTH: Final = 3
+"""A backend may be wrapped (shared, recorded, tested), and a wrapper wrapped."""
+
+
+def agreed_host(backends: Iterable[object], given: Host | None = None) -> Host:
+    """Return the one `Host` of these backends, by which kdp looks at device nodes and mounts, too.
+
+    Were they two, a backend would list what kdp does not find. The command hands the same one to both; where a program
+    makes its backends itself, the backend's is taken.
+
+    Args:
+        backends: The vendors' objects; each attribute of one that is a `Host` counts, also of one that it wraps.
+        given: What kdp was told; None: nothing.
+
+    Raises:
+        ConfigurationError: There are two that differ.
+    """
+    chosen, owner = given, "host_root"
+    for backend in backends:
+        for host in _hosts_of(backend, _DEPTH):
+            name = type(backend).__name__
+            if chosen is None:
+                chosen, owner = host, name
+            elif host.root != chosen.root:
+                raise ConfigurationError(
+                    f"{name} reads the node's files at {host.root}, but {owner} says {chosen.root}; give both the same "
+                    f"kdp.hardware.Host, or start it with the command kdp, which does"
+                )
+    return chosen or Host()
+
+
+def _hosts_of(thing: object, depth: int) -> list[Host]:
+    found: list[Host] = []
+    for value in cast("dict[str, object]", getattr(thing, "__dict__", {})).values():
+        if isinstance(value, Host):
+            found.append(value)
+        elif depth and hasattr(type(value), "discover"):
+            found += _hosts_of(value, depth - 1)
+    return found

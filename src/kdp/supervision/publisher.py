@@ -1,7 +1,12 @@
-"""`DiscoveryPublisher`: turns what is learned of a backend's devices into the newest `Discovery`.
+"""What is published of a backend's devices: the newest `Discovery`, and which of the devices are offered.
 
-What is published is complete: all devices, with all conditions of their health applied. A discovery that fails or hangs
-keeps the last known devices; after ``stale_after`` they are Unhealthy with the reason, and never vanish.
+`DiscoveryPublisher` turns what is learned into a `Discovery`, which is complete: all devices, with all conditions of
+their health applied. A discovery that fails or hangs keeps the last known devices; after ``stale_after`` they are
+Unhealthy with the reason, and never vanish.
+
+Devices that no container could get are not offered. The scheduler sends pods to each device that is offered. A
+controller replaces each pod that is refused, so an offer that fails makes hundreds of dead pods. A device behind an
+obstacle is listed Unhealthy, with the reason.
 """
 
 from __future__ import annotations
@@ -9,18 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
 from ..concurrency.observable import Observable
-from ..model.devices import Device
+from ..model.devices import Device, Health
 from ..startup import shown
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
 
     from ..model.backend import DeviceBackend
     from ..model.health_policy import HealthPolicy
@@ -33,6 +38,15 @@ Report = tuple[tuple[str, ...], str | None, str]
 """Ids or units, the reason, and the kind of a fault; the reason None: it is taken back."""
 
 _NOT_YET = "it has not discovered anything yet"
+
+LOOK_PAUSE: Final = 5.0
+"""Seconds between two looks at what an allocation needs: at most so long after its cause has gone, an obstacle ends."""
+
+OBSTACLE: Final = "obstacle"
+"""The kind of fault that an obstacle is."""
+
+Obstacle = Callable[[Device], str | None]
+"""Says why no container can get a device; None: one can."""
 
 
 @attrs.frozen(kw_only=True)
@@ -239,3 +253,72 @@ class DiscoveryPublisher:
                 self._observe(attrs.evolve(change, resource=resource))
             except Exception:
                 logger.exception("%s: the observer of health failed; going on", self._label)
+
+
+# -- obstacles ---------------------------------------------------------------------------------------------------------
+
+
+def without_blocked(devices: tuple[Device, ...], obstacle: Obstacle) -> tuple[Device, ...]:
+    """Return the devices, those that no container can get as Unhealthy; the reason of an unhealthy one stays first."""
+    blocked = {device.id: health for device, health in _blocked(devices, obstacle)}
+    return tuple([attrs.evolve(each, health=blocked[each.id]) if each.id in blocked else each for each in devices])
+
+
+def blocked_health(devices: Iterable[Device], obstacle: Obstacle, *, since: float) -> Mapping[str, DeviceHealth]:
+    """Return how those devices are that no container can get, by id."""
+    return {
+        device.id: DeviceHealth(state=HealthState.UNHEALTHY, reason=health.reason, since=since, kinds=(OBSTACLE,))
+        for device, health in _blocked(devices, obstacle)
+    }
+
+
+def _blocked(devices: Iterable[Device], obstacle: Obstacle) -> Iterator[tuple[Device, Health]]:
+    """Yield the devices that no container can get, and how each is then."""
+    for device in devices:
+        if (why := obstacle(device)) is not None:
+            own = device.health.reason
+            yield device, Health.unhealthy(why if own is None else f"{own}; {why}")
+
+
+@final
+class Offer:
+    """What a backend's devices are offered as: behind an obstacle, each of them is Unhealthy. asyncio only.
+
+    Args:
+        source: What is known of the backend.
+
+    Attributes:
+        discovery: The newest `Discovery` as it is offered.
+        obstacle: Why no container can get a device; None: one can.
+    """
+
+    def __init__(self, source: Observable[Discovery]) -> None:
+        self._source = source
+        self._since = 0.0
+        self.obstacle: str | None = None
+        self.discovery = Observable(source.value)
+
+    async def run(self) -> None:
+        """Follow the source until cancelled."""
+        version = -1
+        while True:
+            await self._source.after(version)
+            version = self._source.version
+            self._publish()
+
+    def block(self, obstacle: str | None) -> None:
+        """Set the obstacle, or take it back."""
+        if obstacle != self.obstacle:
+            self.obstacle, self._since = obstacle, time.monotonic()
+            self._publish()
+
+    def _publish(self) -> None:
+        found = self._source.value
+        why = self.obstacle
+        if why is not None and found.devices is not None:
+            found = attrs.evolve(
+                found,
+                devices=without_blocked(found.devices, lambda _: why),
+                health={**found.health, **blocked_health(found.devices, lambda _: why, since=self._since)},
+            )
+        self.discovery.set(found)

@@ -53,7 +53,7 @@ MAX_LISTED = 20
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class HeldClaim:
     """A claim that has devices.
 
@@ -129,7 +129,7 @@ class ServicePart(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class BaseStatus(abc.ABC):
     """Where everything stands.
 

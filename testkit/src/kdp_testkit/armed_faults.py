@@ -12,7 +12,7 @@ import anyio
 import attrs
 from typing_extensions import override
 
-from kdp.proto.podresources.v1 import api_pb2 as podresources
+from kdp.proto import podresources_v1_pb2 as podresources
 
 from .protocol.pods import ScenarioError
 from .protocol.registry import Refusal

@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from kdp.hardware import Host
-from kdp.hardware.addresses import ADDRESSES
 from kdp.hardware.capture import capture
-from kdp.hardware.events.links import LINKS
-from kdp.hardware.events.uevents import UEVENTS
 from kdp.hardware.fake_nodes import NODES, UNREADABLE, NodeEntry, make_stand_in, parse_nodes, parse_unreadable
+from kdp.hardware.netlink import ADDRESSES, LINKS, UEVENTS
 from kdp.hardware.snapshot import archive
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ import httpx2
 from typing_extensions import override
 
 from kdp.kubelet.server import start_server, stop_server
-from kdp.proto.dra.v1 import api_pb2 as v1
-from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
-from kdp.proto.drahealth.v1 import api_pb2 as health
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.proto import dra_v1_pb2 as v1
+from kdp.proto import dra_v1beta1_pb2 as v1beta1
+from kdp.proto import drahealth_v1_pb2 as health
+from kdp.proto import pluginregistration_v1_pb2 as registration
 from kdp_testkit.conformance.dra.subject import DraNode, DraSubject
 from kdp_testkit.conformance.instance import Ending, Instance, Usage
 

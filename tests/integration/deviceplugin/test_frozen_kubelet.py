@@ -17,7 +17,7 @@ from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.options import ManagerOptions, Pace
 from kdp.deviceplugin.tracking.polling import FIRST_PAUSE, LONGEST_PAUSE
 from kdp.kubelet import KubeletPaths
-from kdp.kubelet.hang import SILENCES_BEFORE_WARNING
+from kdp.kubelet.calls import SILENCES_BEFORE_WARNING
 from kdp.kubelet.podresources import CALL_DEADLINE
 
 from .helpers import RESOURCE, Widgets, until

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.kubelet.server import unix_target
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
+from kdp.proto import deviceplugin_v1beta1_pb2 as pb
 from kdp.testing import Pod, SimulatedKubelet
 
 from .helpers import RESOURCE, Widgets, connected, registers

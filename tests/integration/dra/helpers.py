@@ -22,10 +22,10 @@ from kdp.dra.publishing.actions import PublisherStatus
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.server import open_channel
 from kdp.model.claims import Claim
-from kdp.proto.dra.v1 import api_pb2 as v1
-from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
-from kdp.proto.drahealth.v1 import api_pb2 as health
-from kdp.proto.pluginregistration.v1 import api_pb2 as watcher
+from kdp.proto import dra_v1_pb2 as v1
+from kdp.proto import dra_v1beta1_pb2 as v1beta1
+from kdp.proto import drahealth_v1_pb2 as health
+from kdp.proto import pluginregistration_v1_pb2 as watcher
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet

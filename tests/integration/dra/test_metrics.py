@@ -19,7 +19,7 @@ from kdp.cli.asking import ask
 from kdp.dra.holders import ClaimHolders
 from kdp.dra.names import device_name
 from kdp.operations.series import SERIES
-from kdp.proto.podresources.v1 import api_pb2 as pb
+from kdp.proto import podresources_v1_pb2 as pb
 from kdp_testkit.patience import PATIENCE
 
 from .helpers import DRIVER, serving

@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 from tests.faults import FaultyKubelet
 
-from kdp.proto.podresources.v1 import api_pb2 as podresources
+from kdp.proto import podresources_v1_pb2 as podresources
 from kdp.testing import Container, Pod, ScenarioError
 
 from ..deviceplugin.helpers import RESOURCE, Widgets, connected, registers

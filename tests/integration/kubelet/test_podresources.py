@@ -16,7 +16,7 @@ import pytest
 from kdp.errors import PodResourcesError
 from kdp.kubelet import podresources
 from kdp.kubelet.podresources import Holder, PodResources
-from kdp.proto.podresources.v1 import api_pb2 as pb
+from kdp.proto import podresources_v1_pb2 as pb
 
 RESOURCE = "example.com/widget"
 

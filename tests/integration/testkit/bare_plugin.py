@@ -11,8 +11,8 @@ import anyio
 import grpc
 import grpc.aio
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from kdp.proto import pluginregistration_v1_pb2 as registration
 from kdp_testkit.patience import PATIENCE
 
 RESOURCE = "example.com/widget"

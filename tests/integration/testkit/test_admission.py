@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from kdp.testing import (
     AdmissionError,
     Container,

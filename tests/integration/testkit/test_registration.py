@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from kdp.testing import CallError, NotReached, PluginConnection, PluginOptions, SimulatedKubelet, events
 
 from .bare_plugin import RESOURCE, BarePlugin

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.proto import pluginregistration_v1_pb2 as registration
 from kdp.testing import SimulatedKubelet, events
 from kdp_testkit.patience import PATIENCE
 

@@ -11,8 +11,8 @@ import anyio
 import grpc
 import grpc.aio
 
-from kdp.proto.podresources.v1 import api_pb2 as podresources
-from kdp.proto.pods.v1alpha1 import api_pb2 as pods
+from kdp.proto import podresources_v1_pb2 as podresources
+from kdp.proto import pods_v1alpha1_pb2 as pods
 
 __all__ = ["PodWatch", "pod_resources", "pods_api"]
 

@@ -22,7 +22,7 @@ import anyio
 import attrs
 
 from kdp.kubelet import KubeletPaths
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from kdp.testing import (
     AdmissionError,
     AdmittedContainer,

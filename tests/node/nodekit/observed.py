@@ -23,8 +23,8 @@ import grpc
 from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from kdp.proto import pluginregistration_v1_pb2 as registration
 from kdp.testing import AdmissionError, AdmittedPod, CallError, ListedDevice, Pod, ScenarioError, events
 from kdp_testkit.armed_faults import ArmedFaults, RegisterFault
 from kdp_testkit.devicemanager.current_process import CurrentProcess

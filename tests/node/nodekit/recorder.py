@@ -14,8 +14,8 @@ import attrs
 import grpc
 import grpc.aio
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from kdp.proto import pluginregistration_v1_pb2 as registration
 
 __all__ = ["Call", "Listed", "Recorder", "Refused"]
 

@@ -24,7 +24,7 @@ async def test_a_reader_who_leaves_leaves_nothing_behind() -> None:
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reader
-    assert latest._waiters == []
+    assert not latest._changed._waiters
     latest.set(1)
 
 
@@ -35,4 +35,4 @@ async def test_a_reader_who_leaves_at_the_moment_of_the_change_does_no_harm() ->
     leaving.cancel()
     latest.set(1)
     assert await staying == 1
-    assert latest._waiters == []
+    assert not latest._changed._waiters

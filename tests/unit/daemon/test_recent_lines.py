@@ -12,11 +12,11 @@ from anyio import to_thread
 
 from kdp.cli.asking import ask
 from kdp.daemon import logs
+from kdp.daemon.logs import MOST_RECENT_BYTES, RecentLines, StderrHandler
 from kdp.daemon.parsers import Address
 from kdp.daemon.probes import Probes, log_page
 from kdp.daemon.readiness import Readiness
 from kdp.daemon.settings import Settings
-from kdp.daemon.stderr_handler import MOST_BYTES, RecentLines, StderrHandler
 from kdp_testkit.patience import PATIENCE
 
 from .test_logs import new_process
@@ -27,9 +27,9 @@ def test_bytes_are_bounded_too_and_a_long_line_is_cut() -> None:
     recent = RecentLines()
     for _ in range(100):
         recent.add(b"x" * 1000 + b"\n")
-    assert MOST_BYTES - 1001 < len(recent.text()) <= MOST_BYTES
-    recent.add(b"y" * (2 * MOST_BYTES))
-    assert recent.text() == "y" * (MOST_BYTES - 1) + "\n"
+    assert MOST_RECENT_BYTES - 1001 < len(recent.text()) <= MOST_RECENT_BYTES
+    recent.add(b"y" * (2 * MOST_RECENT_BYTES))
+    assert recent.text() == "y" * (MOST_RECENT_BYTES - 1) + "\n"
 
 
 def test_they_are_kept_only_for_a_process_with_a_socket_and_through_a_reload() -> None:

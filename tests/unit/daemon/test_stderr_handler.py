@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from kdp.daemon.stderr_handler import StderrHandler
+from kdp.daemon.logs import StderrHandler
 from kdp_testkit.patience import PATIENCE
 
 
@@ -113,7 +113,7 @@ def test_the_oldest_lines_go_and_their_number_is_told(pipe: Pipe) -> None:
 
 LAST_WORDS = """
 import logging
-from kdp.daemon.stderr_handler import StderrHandler
+from kdp.daemon.logs import StderrHandler
 logging.getLogger().addHandler(StderrHandler())
 for number in range(100):
     logging.warning("%s", f"{number} " + 5000 * "x")
@@ -137,7 +137,7 @@ def test_the_lines_that_wait_at_the_end_are_written_if_somebody_reads() -> None:
 
 LINES_FOR_A_TERMINAL = """
 import logging
-from kdp.daemon.stderr_handler import StderrHandler
+from kdp.daemon.logs import StderrHandler
 logging.getLogger().addHandler(StderrHandler())
 for number in range(2000):
     logging.warning("%s", f"{number} " + 150 * "x")

@@ -9,7 +9,7 @@ import kdp
 from kdp.deviceplugin.inventory import Cursor, Inventory, ListSnapshot
 from kdp.deviceplugin.wire import encode_device, worst_case_bytes
 from kdp.errors import ListTooLargeError
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
+from kdp.proto import deviceplugin_v1beta1_pb2 as pb
 
 
 def make(max_bytes: int = 4_194_304) -> Inventory:

@@ -20,7 +20,7 @@ import kdp
 from kdp.deviceplugin import inventory as real
 from kdp.deviceplugin.wire import encode_device, worst_case_bytes
 from kdp.errors import ListTooLargeError
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
+from kdp.proto import deviceplugin_v1beta1_pb2 as pb
 
 from ..mutants import Mutant, assert_killed, each_mutant, holds, live
 

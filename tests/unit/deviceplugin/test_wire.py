@@ -14,7 +14,7 @@ from kdp.deviceplugin import wire
 from kdp.errors import InvalidValueError
 from kdp.hardware import Host
 from kdp.model.edits import Hook
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
+from kdp.proto import deviceplugin_v1beta1_pb2 as pb
 
 from .. import strategies
 from ..strategies import effort

@@ -9,7 +9,7 @@ from tests.fuzzing import damaged, fuzz
 
 from kdp.dra import servicer
 from kdp.dra.claims.prepare import JobOutcome
-from kdp.proto.dra.v1 import api_pb2 as pb
+from kdp.proto import dra_v1_pb2 as pb
 
 Figure = Callable[[str, float, str], None]
 

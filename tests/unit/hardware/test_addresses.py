@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdp.hardware import Host
-from kdp.hardware.addresses import parse_addresses
+from kdp.hardware.netlink import parse_addresses
 from kdp.testing import SysfsTree
 
 

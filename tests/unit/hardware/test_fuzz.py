@@ -13,8 +13,7 @@ from tests.fuzzing import damaged, fuzz
 
 import kdp.hardware
 from kdp.errors import InvalidValueError
-from kdp.hardware import Directory, Host, NetInterface, PciFunction
-from kdp.hardware.events import links, uevents
+from kdp.hardware import Directory, Host, NetInterface, PciFunction, netlink
 from kdp.hardware.fake_nodes import parse_nodes, parse_unreadable
 
 Figure = Callable[[str, float, str], None]
@@ -95,15 +94,15 @@ def _attribute(kind: int, data: bytes) -> bytes:
 
 
 LINK = struct.pack("=BxHiII", 0, 1, 7, 1, 0) + _attribute(3, b"eth0\0") + _attribute(16, b"\6") + _attribute(33, b"\1")
-MESSAGE = links.HEADER.pack(links.HEADER.size + len(LINK), 16, 0, 0, 0) + LINK
+MESSAGE = netlink.HEADER.pack(netlink.HEADER.size + len(LINK), 16, 0, 0, 0) + LINK
 UEVENT = b"add@/devices/x\0ACTION=add\0DEVPATH=/devices/x\0SUBSYSTEM=net\0SEQNUM=7\0"
 
 
 def test_every_datagram_of_the_kernel_is_understood_as_far_as_it_goes(figure: Figure) -> None:
     def understand(data: bytes) -> None:
-        for event in links.parse(data):
+        for event in netlink.parse_links(data):
             assert isinstance(event.name, str)
-        assert uevents.Uevent.of(uevents.parse(data)).path.startswith("/sys")
+        assert netlink.Uevent.of(netlink.parse_uevent(data)).path.startswith("/sys")
 
     tried = fuzz("netlink", understand, (), damaged([MESSAGE, MESSAGE * 3, UEVENT]), examples=2000)
     figure("fuzzing: netlink datagrams", tried, "inputs")

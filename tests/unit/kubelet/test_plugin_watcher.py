@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kdp.kubelet.plugin_watcher import Registration
-from kdp.proto.pluginregistration.v1 import api_pb2 as pb
+from kdp.proto import pluginregistration_v1_pb2 as pb
 
 
 async def ask(registration: Registration, method: str, request: bytes) -> bytes:

@@ -22,7 +22,7 @@ ORDERS = ("kdp-first", "other-first")
 
 def copy_of(module: str, name: str) -> FileDescriptorProto:
     """Another library's copy of one of the kubelet's protocols, compiled under a name of its own."""
-    ours = importlib.import_module(f"kdp.proto.{module}.api_pb2")
+    ours = importlib.import_module(f"kdp.proto.{module}_pb2")
     file = FileDescriptorProto.FromString(ours.DESCRIPTOR.serialized_pb)
     file.name = name
     return file
@@ -31,7 +31,7 @@ def copy_of(module: str, name: str) -> FileDescriptorProto:
 @pytest.fixture
 def other_library(tmp_path: Path) -> Path:
     """All of them in one library. Only one of them can have upstream's bare name; the clash is about what is inside."""
-    names = ["api.proto", *(f"{module.replace('.', '/')}/api.proto" for module in MODULES[1:])]
+    names = ["api.proto", *(f"{module}/api.proto" for module in MODULES[1:])]
     files = [copy_of(module, name) for module, name in zip(MODULES, names, strict=True)]
     path = tmp_path / "other.binpb"
     path.write_bytes(FileDescriptorSet(file=files).SerializeToString())
@@ -67,9 +67,9 @@ def test_what_keeps_kdp_apart_is_needed(other_library: Path, mutant: str) -> Non
 
 def test_every_generated_module_is_in_the_private_pool() -> None:
     for module in MODULES:
-        generated = importlib.import_module(f"kdp.proto.{module}.api_pb2")
+        generated = importlib.import_module(f"kdp.proto.{module}_pb2")
         assert generated.DESCRIPTOR.pool is _pool.POOL
-        assert generated.DESCRIPTOR.name == f"kdp/proto/{module.replace('.', '/')}/api.proto"
+        assert generated.DESCRIPTOR.name == f"kdp/proto/{module}.proto"
 
 
 def test_the_pure_python_implementation_is_not_loaded_beside_the_c_library() -> None:

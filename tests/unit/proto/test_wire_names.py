@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 MESSAGES = {
-    "deviceplugin.v1beta1": {
+    "deviceplugin_v1beta1": {
         "AllocateRequest": "1 container_requests",
         "AllocateResponse": "1 container_responses",
         "CDIDevice": "1 name",
@@ -28,7 +28,7 @@ MESSAGES = {
         "RegisterRequest": "1 version, 2 endpoint, 3 resource_name, 4 options",
         "TopologyInfo": "1 nodes",
     },
-    "dra.v1": {
+    "dra_v1": {
         "Claim": "1 namespace, 2 uid, 3 name",
         "Device": "1 request_names, 2 pool_name, 3 device_name, 4 cdi_device_ids, 5 share_id",
         "NodePrepareResourceResponse": "1 devices, 2 error",
@@ -38,7 +38,7 @@ MESSAGES = {
         "NodeUnprepareResourcesRequest": "1 claims",
         "NodeUnprepareResourcesResponse": "1 claims",
     },
-    "dra.v1beta1": {
+    "dra_v1beta1": {
         "Claim": "1 namespace, 2 uid, 3 name",
         "Device": "1 request_names, 2 pool_name, 3 device_name, 4 cdi_device_ids",
         "NodePrepareResourceResponse": "1 devices, 2 error",
@@ -48,25 +48,19 @@ MESSAGES = {
         "NodeUnprepareResourcesRequest": "1 claims",
         "NodeUnprepareResourcesResponse": "1 claims",
     },
-    "drahealth.v1": {
+    "drahealth_v1": {
         "DeviceHealth": "1 device, 2 health, 3 last_updated_time, 4 health_check_timeout_seconds, 5 message",
         "DeviceIdentifier": "1 pool_name, 2 device_name",
         "NodeWatchResourcesRequest": "",
         "NodeWatchResourcesResponse": "1 devices",
     },
-    "drahealth.v1alpha1": {
-        "DeviceHealth": "1 device, 2 health, 3 last_updated_time, 4 health_check_timeout_seconds, 5 message",
-        "DeviceIdentifier": "1 pool_name, 2 device_name",
-        "NodeWatchResourcesRequest": "",
-        "NodeWatchResourcesResponse": "1 devices",
-    },
-    "pluginregistration.v1": {
+    "pluginregistration_v1": {
         "InfoRequest": "",
         "PluginInfo": "1 type, 2 name, 3 endpoint, 4 supported_versions",
         "RegistrationStatus": "1 plugin_registered, 2 error",
         "RegistrationStatusResponse": "",
     },
-    "podresources.v1": {
+    "podresources_v1": {
         "AllocatableResourcesRequest": "",
         "AllocatableResourcesResponse": "1 devices, 2 cpu_ids, 3 memory",
         "CDIDevice": "1 name",
@@ -83,7 +77,7 @@ MESSAGES = {
         "PodResources": "1 name, 2 namespace, 3 containers, 4 cpu_ids, 5 memory",
         "TopologyInfo": "1 nodes",
     },
-    "pods.v1alpha1": {
+    "pods_v1alpha1": {
         "GetPodRequest": "1 podUID",
         "GetPodResponse": "1 pod",
         "ListPodsRequest": "",
@@ -94,7 +88,7 @@ MESSAGES = {
 }
 
 METHODS = {
-    "deviceplugin.v1beta1": [
+    "deviceplugin_v1beta1": [
         "v1beta1.DevicePlugin/Allocate",
         "v1beta1.DevicePlugin/GetDevicePluginOptions",
         "v1beta1.DevicePlugin/GetPreferredAllocation",
@@ -102,26 +96,25 @@ METHODS = {
         "v1beta1.DevicePlugin/PreStartContainer",
         "v1beta1.Registration/Register",
     ],
-    "dra.v1": [
+    "dra_v1": [
         "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
         "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
     ],
-    "dra.v1beta1": [
+    "dra_v1beta1": [
         "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources",
         "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources",
     ],
-    "drahealth.v1": ["v1.DRAResourceHealth/NodeWatchResources stream"],
-    "drahealth.v1alpha1": ["v1alpha1.DRAResourceHealth/NodeWatchResources stream"],
-    "pluginregistration.v1": [
+    "drahealth_v1": ["v1.DRAResourceHealth/NodeWatchResources stream"],
+    "pluginregistration_v1": [
         "pluginregistration.Registration/GetInfo",
         "pluginregistration.Registration/NotifyRegistrationStatus",
     ],
-    "podresources.v1": [
+    "podresources_v1": [
         "v1.PodResourcesLister/Get",
         "v1.PodResourcesLister/GetAllocatableResources",
         "v1.PodResourcesLister/List",
     ],
-    "pods.v1alpha1": [
+    "pods_v1alpha1": [
         "v1alpha1.Pods/GetPod",
         "v1alpha1.Pods/ListPods",
         "v1alpha1.Pods/WatchPods stream",
@@ -130,7 +123,7 @@ METHODS = {
 
 
 def descriptor(module: str) -> Any:
-    return importlib.import_module(f"kdp.proto.{module}.api_pb2").DESCRIPTOR
+    return importlib.import_module(f"kdp.proto.{module}_pb2").DESCRIPTOR
 
 
 def test_messages_have_the_kubelets_names_and_numbers() -> None:
@@ -157,7 +150,7 @@ def test_methods_have_the_kubelets_paths() -> None:
 
 
 def test_an_allocation_is_the_bytes_that_the_kubelet_expects() -> None:
-    api = importlib.import_module("kdp.proto.deviceplugin.v1beta1.api_pb2")
+    api = importlib.import_module("kdp.proto.deviceplugin_v1beta1_pb2")
     answer = api.AllocateResponse(
         container_responses=[
             api.ContainerAllocateResponse(

@@ -18,21 +18,20 @@ from google.protobuf.message import Message
 from kdp.proto import _pool
 
 MODULES = (
-    "deviceplugin.v1beta1",
-    "dra.v1",
-    "dra.v1beta1",
-    "drahealth.v1",
-    "drahealth.v1alpha1",
-    "pluginregistration.v1",
-    "podresources.v1",
-    "pods.v1alpha1",
+    "deviceplugin_v1beta1",
+    "dra_v1",
+    "dra_v1beta1",
+    "drahealth_v1",
+    "pluginregistration_v1",
+    "podresources_v1",
+    "pods_v1alpha1",
 )
 
 
 def load_kdp() -> None:
     """Import kdp's generated modules."""
     for module in MODULES:
-        importlib.import_module(f"kdp.proto.{module}.api_pb2")
+        importlib.import_module(f"kdp.proto.{module}_pb2")
 
 
 def load_other(path: Path) -> None:
@@ -63,7 +62,7 @@ def main(path: str, order: str, mutant: str) -> None:
     for step in steps if order == "other-first" else reversed(steps):
         step()
 
-    ours = importlib.import_module("kdp.proto.deviceplugin.v1beta1.api_pb2").ListAndWatchResponse
+    ours = importlib.import_module("kdp.proto.deviceplugin_v1beta1_pb2").ListAndWatchResponse
     name = ours.DESCRIPTOR.full_name
     theirs = message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(name))
     if ours is theirs or ours.DESCRIPTOR.file.pool is theirs.DESCRIPTOR.file.pool:

@@ -20,7 +20,7 @@ import attrs
 from ...concurrency.backoff import Backoff
 from ...concurrency.observable import Observable
 from ...errors import PodResourcesError, sentence
-from ...kubelet.hang import HangWatch
+from ...kubelet.calls import HangWatch
 from ...startup import shown
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ...cdi import CdiDevice, CdiSpec, cdi_device_name, parse_spec
-from ...cdi.names import qualified
-from ...cdi.render import declared, resolved
+from ...cdi.render import declared, qualified, resolved
 from ...errors import ClaimError, InvalidValueError
 from ...model.claims import Claim, NetworkData
 from ...model.edits import ContainerEdits, Mount, check_environment

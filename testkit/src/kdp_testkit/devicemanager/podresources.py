@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from kdp.proto.podresources.v1 import api_pb2 as v1
+from kdp.proto import podresources_v1_pb2 as v1
 
 from .. import events
 from ..armed_faults import ArmedFaults

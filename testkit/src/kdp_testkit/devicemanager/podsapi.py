@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from kdp.proto.pods.v1alpha1 import api_pb2 as v1alpha1
+from kdp.proto import pods_v1alpha1_pb2 as v1alpha1
 
 from ..protocol.registry import Refusal
 from .nodeapi import ApiServer

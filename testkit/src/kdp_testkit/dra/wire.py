@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import grpc
 
-from kdp.proto.dra.v1 import api_pb2 as v1
-from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
-from kdp.proto.drahealth.v1 import api_pb2 as health_v1
+from kdp.proto import dra_v1_pb2 as v1
+from kdp.proto import dra_v1beta1_pb2 as v1beta1
+from kdp.proto import drahealth_v1_pb2 as health_v1
 
 from ..protocol.wire import CallError, PluginConnection, PluginStream, decoded
 from .claims import ClaimEntry, PreparedDevice

@@ -16,7 +16,7 @@ from .base import FaultGroup, remove
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdp.proto.podresources.v1 import api_pb2 as podresources
+    from kdp.proto import podresources_v1_pb2 as podresources
 
 _RATE_LIMIT = "rejected by rate limit"
 _GET_DISABLED = "PodResources API Get method disabled"

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from kdp.kubelet.server import start_server, stop_server
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 
 from .wire import PluginOptions
 

@@ -23,8 +23,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from kdp.proto import pluginregistration_v1_pb2 as registration
 
 from ..patience import PATIENCE
 from .pods import ContainerReply, DeviceSpec, MountSpec

@@ -33,7 +33,7 @@ from kdp.deviceplugin.registration import SocketNames
 from kdp.errors import InvalidNameError
 from kdp.kubelet import KubeletState, KubeletView, KubeletWatch, look
 from kdp.kubelet.server import ServeError, SocketServer, start_server, stop_server, unix_target
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 
 from ..protocol.wire import CallError, DialError, PluginConnection, settle
 from .kubelet_socket import KubeletSocket

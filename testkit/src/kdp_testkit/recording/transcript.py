@@ -36,7 +36,7 @@ import attrs
 from google.protobuf.message import DecodeError, Message
 
 from kdp.errors import KdpError
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from kdp.storage import files, parse_json, reading
 
 from .redaction import KINDS

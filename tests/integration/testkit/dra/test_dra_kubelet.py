@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.dra_recorder import BOTH, RecordingDriver
 
-from kdp.proto.drahealth.v1 import api_pb2 as health
+from kdp.proto import drahealth_v1_pb2 as health
 from kdp_testkit.dra import events, objects
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraPod, PodStartError, PodStopError

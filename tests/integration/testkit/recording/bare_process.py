@@ -18,7 +18,7 @@ async def main(directory: Path, color: str) -> None:
     from tests.integration.testkit.bare_plugin import BarePlugin
 
     from kdp.kubelet import KubeletState, KubeletWatch
-    from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+    from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 
     async def allocate(request: v1beta1.AllocateRequest) -> v1beta1.AllocateResponse:
         return v1beta1.AllocateResponse(

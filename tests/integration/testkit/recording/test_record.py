@@ -11,7 +11,7 @@ import pytest
 
 from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.kubelet import KubeletState, look
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from kdp.testing import CallError, Pod, SimulatedKubelet, SysfsTree, events
 from kdp_example_minimal import Fuse
 from kdp_testkit.patience import PATIENCE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from kdp_testkit.recording.redaction import Bindings, Redaction
 from kdp_testkit.recording.transcript import Writer, read
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from kdp_testkit.recording.redaction import Redaction
 from kdp_testkit.recording.transcript import RecordingError, Writer, decode, encode, read
 

@@ -12,7 +12,7 @@ import anyio
 import grpc
 import grpc.aio
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 
 from ... import events
 from ...protocol.wire import CallError, settle

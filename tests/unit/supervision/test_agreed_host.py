@@ -9,7 +9,7 @@ import kdp
 from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.errors import ConfigurationError
 from kdp.hardware import Host
-from kdp.hardware.shared_host import agreed
+from kdp.supervision.backend_validation import agreed_host
 
 
 class Widgets(kdp.DeviceBackend):
@@ -36,11 +36,11 @@ class Wrapper(kdp.DeviceBackend):
 
 def test_the_backends_host_is_the_process_s(tmp_path: Path) -> None:
     host = Host(tmp_path)
-    assert agreed([Widgets(host)]) is host
-    assert agreed([Wrapper(Wrapper(Widgets(host)))]) is host
-    assert agreed([Widgets(Host(tmp_path))], host) is host
-    assert agreed([]) == Host()
-    assert agreed([], host) is host
+    assert agreed_host([Widgets(host)]) is host
+    assert agreed_host([Wrapper(Wrapper(Widgets(host)))]) is host
+    assert agreed_host([Widgets(Host(tmp_path))], host) is host
+    assert agreed_host([]) == Host()
+    assert agreed_host([], host) is host
 
 
 def test_two_that_differ_are_a_sentence(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_two_that_differ_are_a_sentence(tmp_path: Path) -> None:
         "kdp.hardware.Host, or start it with the command kdp, which does$"
     )
     with pytest.raises(ConfigurationError, match=told):
-        agreed([Widgets(Host(tmp_path))], Host("/host"))
+        agreed_host([Widgets(Host(tmp_path))], Host("/host"))
     with pytest.raises(ConfigurationError, match="but host_root says"):
         PluginManager([Widgets(Host(tmp_path))], ManagerOptions(host=Host("/host")))
     with pytest.raises(ConfigurationError, match="Wrapper reads the node's files at /b, but Widgets says /a"):
-        agreed([Widgets(Host("/a")), Wrapper(Widgets(Host("/b")))])
+        agreed_host([Widgets(Host("/a")), Wrapper(Widgets(Host("/b")))])

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from kdp.hardware import Host, LinkWatch, UeventWatch
-from kdp.hardware.events.uevents import parse
+from kdp.hardware.netlink import parse_uevent
 from kdp.testing import SysfsTree
 from kdp_testkit.patience import PATIENCE
 
@@ -25,8 +25,8 @@ def ask() -> None:
 
 def test_a_message_is_parsed() -> None:
     data = b"add@/devices/virtual/misc/fuse\0ACTION=add\0DEVPATH=/devices/virtual/misc/fuse\0X=a=b\0nonsense\0\xff=\0"
-    assert parse(data) == {"ACTION": "add", "DEVPATH": "/devices/virtual/misc/fuse", "X": "a=b", "�": ""}
-    assert parse(b"") == {}
+    assert parse_uevent(data) == {"ACTION": "add", "DEVPATH": "/devices/virtual/misc/fuse", "X": "a=b", "�": ""}
+    assert parse_uevent(b"") == {}
 
 
 async def test_the_kernel_tells(figure: Callable[[str, float, str], None]) -> None:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from kdp.hardware import Host, LinkEvent, LinkWatch
-from kdp.hardware.events.links import parse
+from kdp.hardware.netlink import parse_links
 from kdp.testing import SysfsTree
 from kdp_testkit.patience import PATIENCE
 
@@ -33,20 +33,20 @@ GONE = message(17, 7, 0x1002, attribute(3, b"wlan10\0"), attribute(16, b"\x63"))
 
 
 def test_a_datagram_is_parsed() -> None:
-    assert parse(UP) == [LinkEvent(name="eth0", index=2, state="up", carrier=True)]
-    assert parse(DOWN) == [LinkEvent(name="eth0", index=2, is_up=False, state="down", carrier=False)]
-    assert parse(GONE) == [LinkEvent(name="wlan10", index=7, is_gone=True, is_up=False)]
+    assert parse_links(UP) == [LinkEvent(name="eth0", index=2, state="up", carrier=True)]
+    assert parse_links(DOWN) == [LinkEvent(name="eth0", index=2, is_up=False, state="down", carrier=False)]
+    assert parse_links(GONE) == [LinkEvent(name="wlan10", index=7, is_gone=True, is_up=False)]
     route = message(24, 0, 0)
-    assert parse(DOWN + route + GONE + UP) == [*parse(DOWN), *parse(GONE), *parse(UP)]
+    assert parse_links(DOWN + route + GONE + UP) == [*parse_links(DOWN), *parse_links(GONE), *parse_links(UP)]
 
 
 def test_what_is_cut_off_is_left_out() -> None:
-    assert parse(b"") == []
-    assert parse(UP + GONE[:-8]) == parse(UP)
-    assert parse(struct.pack("=IHHII", 0, 16, 0, 0, 0) + UP) == []
-    assert parse(struct.pack("=IHHII", 20, 16, 0, 0, 0) + bytes(4)) == []
+    assert parse_links(b"") == []
+    assert parse_links(UP + GONE[:-8]) == parse_links(UP)
+    assert parse_links(struct.pack("=IHHII", 0, 16, 0, 0, 0) + UP) == []
+    assert parse_links(struct.pack("=IHHII", 20, 16, 0, 0, 0) + bytes(4)) == []
     nonsense = message(16, 3, 1, attribute(3, b"eth1\0"), struct.pack("=HH", 0, 16))
-    assert parse(nonsense) == [LinkEvent(name="eth1", index=3)]
+    assert parse_links(nonsense) == [LinkEvent(name="eth1", index=3)]
 
 
 def ip(*words: str) -> None:

@@ -11,8 +11,7 @@ import asyncinotify
 import pytest
 
 from kdp.errors import InvalidValueError
-from kdp.hardware import DirectoryWatch, Host, PathWatch
-from kdp.hardware.events import paths
+from kdp.hardware import DirectoryWatch, Host, PathWatch, inotify
 from kdp_testkit.patience import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -71,7 +70,7 @@ async def test_without_inotify_it_looks_again_and_again(tmp_path: Path, monkeypa
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(asyncinotify, "Inotify", refuse)
-    monkeypatch.setattr(paths, "POLL", 0.01)
+    monkeypatch.setattr(inotify, "POLL", 0.01)
     async with Host(tmp_path).watch("/a") as watch:
         await told(watch, (tmp_path / "a").touch, {"/a"})
 

@@ -3,7 +3,9 @@
 isort:skip_file
 What a DRA driver tells the kubelet of its devices' health, version v1 (new in Kubernetes 1.37).
 
-The driver is the server, at the socket of its DRAPlugin. The package on the wire is as short as this.
+The driver is the server, at the socket of its DRAPlugin. The package on the wire is as short as this. Version v1alpha1
+(Kubernetes 1.34 to 1.39) is the same on the wire, byte for byte, in a package v1alpha1. Kubelets from 1.34 to 1.36
+open its stream to every driver, also to those that did not announce it.
 
 Names and numbers are the kubelet's and must not be changed. Where they come from: kdp/proto/README.md.
 """
