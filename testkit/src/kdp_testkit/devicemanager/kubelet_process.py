@@ -2,7 +2,7 @@
 
 Everything here dies with a crash; what survives one (directories, pods, faults, the log) is `SimulatedKubelet`'s.
 The order of a start is the kubelet's (contract section 4.2): checkpoint, directory, wiping, bind, listen, then
-the plugin watcher. The decisions are in `manager`, `clients` and `watcher`; this module only carries them out.
+the plugin watcher. The decisions are in `manager`, `client` and `watcher`; this module only carries them out.
 
 Rule: a connection is closed only where the kubelet closes it. Those that it leaks (section 2.5) stay open until
 the end of its life, as they do in the real one.
@@ -23,13 +23,12 @@ from .. import events
 from ..armed_faults import ArmedFaults, RegisterFault
 from ..protocol import validation
 from ..protocol.listener import Listener
-from ..protocol.registry import Refusal, RegistryServer
+from ..protocol.registry import Refusal, RegistryServer, joined_path
 from ..protocol.wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices, settle
 from ..watcher import PluginHandler, PluginWatcher
 from .assignments import AlreadyConnected, Endpoint
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
-from .client import Client, joined_path, register_text
-from .client_records import ClientTable
+from .client import Client, ClientTable, register_text
 from .podresources import PodResources
 from .podsapi import PodsApi
 
@@ -78,7 +77,7 @@ class KubeletProcess:
         seen_at: str = "",
     ) -> None:
         self.manager = manager
-        self.clients: ClientTable[Client] = ClientTable(one_per_resource=profile.one_client_per_resource)
+        self.clients = ClientTable(one_per_resource=profile.one_client_per_resource)
         self.streams: list[Client] = []
         self.registered: set[str] = set()
         self._paths = paths

@@ -15,7 +15,7 @@ from .plugins import of_backend, of_command
 from .record import Recorder
 from .redaction import KINDS, Redaction
 from .report import Report, Step
-from .session import RecordingSession
+from .session import run_recording
 from .transcript import RecordingError, Writer, read
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ __all__ = [
     "KINDS",
     "Recorder",
     "RecordingError",
-    "RecordingSession",
     "Redaction",
     "Replay",
     "ReplayDiffers",
@@ -39,6 +38,7 @@ __all__ = [
     "of_command",
     "read",
     "replay",
+    "run_recording",
 ]
 
 

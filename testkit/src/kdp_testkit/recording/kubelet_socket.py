@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -58,3 +60,11 @@ class KubeletSocket:
             self._scope.cancel()
         self._listener = None
         return True
+
+
+def wipe(directory: Path) -> None:
+    """Remove the sockets, as a kubelet does that starts."""
+    for path in directory.iterdir():
+        with suppress(OSError):
+            if stat.S_ISSOCK(path.stat().st_mode):
+                path.unlink()

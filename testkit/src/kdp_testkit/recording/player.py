@@ -20,7 +20,7 @@ import anyio
 
 from kdp.kubelet.paths import KubeletPaths
 
-from ..protocol.registry import Refusal, RegistryServer
+from ..protocol.registry import Refusal, RegistryServer, joined_path
 from ..protocol.validation import PRE_START_TIMEOUT
 from ..protocol.wire import (
     CallError,
@@ -33,11 +33,10 @@ from ..protocol.wire import (
     settle,
 )
 from .compare import answer_differences, error_differences, list_differences, register_differences
-from .kubelet_socket import KubeletSocket
+from .kubelet_socket import KubeletSocket, wipe
 from .redaction import Bindings
 from .report import Report, Step, Verdict
 from .script import goes_on_without, ids_of, is_compared, is_kubelets_end, is_lost_connection, played
-from .sockets import joined, wipe
 from .transcript import Entry, Recording, decode, encode
 
 if TYPE_CHECKING:
@@ -350,7 +349,7 @@ class Replay:
             pending.version,
             (pending.options.pre_start_required, pending.options.preferred_allocation_available),
         )
-        endpoint = joined(self._paths.device_plugin_dir, pending.endpoint)
+        endpoint = joined_path(self._paths.device_plugin_dir, pending.endpoint)
         connection = PluginConnection(endpoint)
         self._connections[entry.call] = connection
         if any(other.registration == entry.call and other.what == "call" and other != entry for other in self._entries):

@@ -35,9 +35,9 @@ from kdp.kubelet import KubeletState, KubeletView, KubeletWatch, look
 from kdp.kubelet.server import ServeError, SocketServer, start_server, stop_server, unix_target
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
+from ..protocol.registry import joined_path
 from ..protocol.wire import CallError, DialError, PluginConnection, settle
-from .kubelet_socket import KubeletSocket
-from .sockets import joined, wipe
+from .kubelet_socket import KubeletSocket, wipe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -317,7 +317,7 @@ class Recorder(AsyncContextManagerMixin):
     async def _register(self, number: int, request: v1beta1.RegisterRequest, context: _Context) -> bytes:
         resource = request.resource_name
         await self._retire(resource)
-        endpoint = joined(self._plugin.device_plugin_dir, request.endpoint)
+        endpoint = joined_path(self._plugin.device_plugin_dir, request.endpoint)
         try:
             registration = _Registration(self, number, resource, endpoint, self._socket_for(resource))
             await registration.serve()

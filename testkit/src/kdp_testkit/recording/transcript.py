@@ -167,6 +167,7 @@ class Writer:
 
     Attributes:
         error: Why nothing is written any more; None: all is well.
+        on_error: As given.
 
     Raises:
         RecordingError: The file is there already, or cannot be made.
@@ -184,8 +185,8 @@ class Writer:
 
         self.path = path
         self.error: str | None = None
+        self.on_error = on_error
         self._redaction = redaction
-        self._on_error = on_error
         self._began = time.monotonic()
         self._calls = 0
         try:
@@ -253,8 +254,8 @@ class Writer:
                 self._file.flush()
             except (OSError, ValueError) as error:
                 self.error = f"{self.path} can no longer be written: {getattr(error, 'strerror', None) or error}"
-                if self._on_error is not None:
-                    self._on_error()
+                if self.on_error is not None:
+                    self.on_error()
 
     def close(self) -> None:
         """Write the last line. What comes later is not written. Idempotent."""
