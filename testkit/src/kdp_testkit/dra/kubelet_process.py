@@ -16,7 +16,7 @@ import anyio
 
 from ..protocol.registry import Refusal
 from ..protocol.wire import CallError, PluginInfo, PluginStream, settle
-from ..watcher import PluginHandler, PluginWatcher, WatchedFaults
+from ..watcher import PluginHandler, PluginWatcher
 from . import events
 from .claims import (
     CHECKPOINT_NAME,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from ..armed_faults import WatcherQueue
     from ..events import EventLog
     from .pods import DraPod
     from .profiles import DraProfile
@@ -102,7 +103,7 @@ class DraKubeletProcess:
         ask: ApiRequest,
         active_pods: Callable[[], Collection[str]],
         log: EventLog,
-        faults: WatchedFaults,
+        faults: WatcherQueue,
         timings: DraTimings,
         rng: random.Random,
     ) -> None:
