@@ -302,7 +302,7 @@ class DraWorld(Node):
             await self.kubelet.crash()
             for pod in list(self.pods.values()):
                 self.vanish(pod)
-            self.kubelet.faults.lose_checkpoint()
+            self.kubelet.checkpoint.unlink(missing_ok=True)
         await self.kubelet.start()
 
     # -- calls without a kubelet ---------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ async def test_a_driver_does_not_inherit_the_pause_of_one_that_was_killed(folder
         assert not dead.exists()
 
 
-@pytest.mark.parametrize("fault", ["miss_creates", "registration_refused"])
+@pytest.mark.parametrize("fault", ["miss_creates", "notify_refused"])
 async def test_a_driver_that_is_not_registered_makes_new_sockets(
     folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,6 @@ from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
 from .. import events as common
-from ..armed_faults import WatcherQueue
 from ..events import Event, EventLog
 from ..lifetime import Lifetime, temporary_root, ungrouped
 from ..patience import PATIENCE
@@ -81,8 +80,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         self.node = node
         self.profile = profile_named(profile)
         self.events = EventLog(listener)
-        self._armed = WatcherQueue()
-        self.faults = DraFaults(self._armed, self.checkpoint, lambda: self._process)
+        self.faults = DraFaults(lambda: self._process)
         self._ask = ask
         self._tells_health = tells_health
         self._timings = timings or DraTimings()
@@ -160,7 +158,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             ask=self._ask,
             active_pods=lambda: list(self._pods),
             log=self.events,
-            faults=self._armed,
+            faults=self.faults.armed,
             timings=self._timings,
             rng=self._rng,
         )

@@ -32,16 +32,12 @@ class FaultGroup:
         self._process = process
         self.armed = armed
 
-    def clear(self) -> None:
-        """Disarm every fault that still waits for something to meet; those that happened stay."""
-        self.armed.clear()
-
     def release(self) -> None:
         """Give back what faults hold: sockets, limits, stopped processes. Called at the kubelet's end; idempotent."""
 
     def register(self, fault: RegisterFault, *, times: int | None = 1) -> None:
         """Queue any combination of faults for the next Register calls."""
-        self.armed.arm_register(fault, times)
+        self.armed.registers.arm(fault, times)
 
     def _must_be_stopped(self, why: str) -> None:
         if self._kubelet.is_running:

@@ -95,7 +95,8 @@ async def test_slices_are_wiped_a_while_after_the_last_connection_and_not_if_it_
         driver = RecordingDriver(DRIVER, kubelet.root)
         await driver.start()
         await kubelet.until_registered(DRIVER)
-        kubelet.faults.drop_connections(DRIVER)
+        for instance in kubelet._living().drivers.of(DRIVER):
+            instance.connection.sever()
         await kubelet.until_registered(DRIVER)
         claims.fails = 1
         await driver.stop()

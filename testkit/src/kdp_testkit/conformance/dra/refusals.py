@@ -179,7 +179,7 @@ async def _denied(scene: DraScene) -> str:
     await scene.stop()
     await scene.unregistered()
     await scene.server.ask("DELETE", f"{SLICES}?fieldSelector=spec.driver={scene.driver}")
-    scene.server.api.admission = lambda operation, account, item: DENIAL
+    scene.server.api.admission = lambda operation, item: DENIAL
     count = len(scene.writes())
     await scene.start_again()
     await scene.until(lambda: len(scene.writes()) > count, scene.limit(3.0), "no slice was written")

@@ -89,7 +89,7 @@ async def _refused(scene: DraScene) -> str:
     [device] = await scene.some()
     await scene.stop()
     await scene.unregistered()
-    scene.kubelet.faults.registration_refused("the node is drained")
+    scene.kubelet.faults.notify_refused("the node is drained")
     await scene.start()
 
     def is_refused() -> bool:
