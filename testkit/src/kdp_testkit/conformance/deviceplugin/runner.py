@@ -22,8 +22,7 @@ from ..runner import Runner, Tell, verdict_of
 from ..verdicts import Failed, NotApplicable, Route
 from .backend import BackendSubject, MakeBackend
 from .catalogue import CHECKS
-from .kubelet import MakeKubelet, simulated
-from .scene import Case, PluginFacts
+from .scene import Case, MakeKubelet, PluginFacts, simulated
 
 if TYPE_CHECKING:
     import os

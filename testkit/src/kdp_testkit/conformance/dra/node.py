@@ -14,8 +14,7 @@ from ...dra import objects
 from ...dra.kubeconfig import write_kubeconfig
 from ...dra.server import SimulatedApiServer
 from ...events import PluginInfoReceived
-from .kubelet import NODE, dra_kubelet
-from .scene import DraScene
+from .scene import NODE, DraScene, dra_kubelet
 from .subject import DraNode, DraSubject
 
 if TYPE_CHECKING:

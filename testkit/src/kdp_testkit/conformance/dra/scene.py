@@ -18,13 +18,14 @@ from kdp.kubelet.paths import KubeletPaths
 from ...dra import events, objects
 from ...dra.apifaults import ApiFaults
 from ...dra.claims import ClaimEntry, PreparedDevice
+from ...dra.kubelet import SimulatedDraKubelet
 from ...dra.status import ApiRefused
+from ...dra.timings import DraTimings
 from ...dra.wire import DriverConnection
 from ...events import PluginInfoReceived
 from ...protocol.wire import CallError
 from ..scene import Scene
 from ..verdicts import NotApplicable
-from .kubelet import dra_kubelet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -32,23 +33,33 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from ...dra.kubelet import SimulatedDraKubelet
     from ...dra.pods import DraPod
     from ...dra.server import SimulatedApiServer
-    from ...events import EventLog
+    from ...events import Event, EventLog
     from ..instance import Instance
     from .subject import DraNode, DraSubject
 
 MEETING = 30.0
 """Seconds that a driver has to register and to publish its devices."""
 
+NODE = "node0"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_TIMINGS = DraTimings(health_retry=0.2, watcher=0.05)
 _QUIET = 0.1
 
 Object = dict[str, Any]
 _AnswerT = TypeVar("_AnswerT")
 Prepared = tuple[tuple[PreparedDevice, ...], str]
 """What a driver answered for a claim: devices and error."""
+
+
+def dra_kubelet(
+    server: SimulatedApiServer, root: Path, *, profile: str, listener: Callable[[Event], None] | None = None
+) -> SimulatedDraKubelet:
+    """Make the kubelet of the node, which looks far more often than a real one."""
+    return SimulatedDraKubelet(
+        server.ask, root, node=NODE, profile=profile, tells_health=True, timings=_TIMINGS, listener=listener
+    )
 
 
 class DraScene(Scene):
