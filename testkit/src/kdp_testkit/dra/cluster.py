@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from kdp.hardware import Host
     from kdp.model.backend import DeviceBackend
 
-_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
-_CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 _QUICK: Final = DraTimings(watcher=0.1)
 """The kubelet's own look for sockets is every second."""
 
@@ -138,19 +136,16 @@ class SimulatedCluster(AsyncContextManagerMixin):
         requests = [f"r{number}" for number in range(len(devices))]
         name = f"pod-{next(self._numbers)}"
         pod = DraPod(claims={"devices": name}, name=name)
-        claim = await self.server.ask("POST", _CLAIMS, objects.claim(pod.name, requests=requests))
         results = [
-            objects.result(published[name]["driver"], name, request=request, pool=published[name]["pool"]["name"])
-            for name, request in zip(devices, requests, strict=True)
+            objects.result(published[device]["driver"], device, request=request, pool=published[device]["pool"]["name"])
+            for device, request in zip(devices, requests, strict=True)
         ]
         config: Sequence[dict[str, Any]] = ()
         if parameters is not None:
             driver = published[devices[0]]["driver"]
             held = {"apiVersion": f"{driver}/v1", **parameters}
             config = [{"source": "FromClaim", "requests": requests, "opaque": {"driver": driver, "parameters": held}}]
-        allocated = objects.allocation(results, config=config, node=self.kubelet.node)
-        claim["status"] = {"allocation": allocated, "reservedFor": objects.reserved(pod)}
-        await self.server.ask("PUT", f"{_CLAIMS}/{pod.name}/status", claim)
+        await objects.allocated_claim(self.server.ask, name, results, config=config, pods=[pod], node=self.kubelet.node)
         return pod
 
     async def start(self, pod: DraPod) -> ContainerEdits:
@@ -170,11 +165,11 @@ class SimulatedCluster(AsyncContextManagerMixin):
             PodStopError: The driver cannot undo the claim.
         """
         await self.kubelet.stop_pod(pod)
-        await self.server.ask("DELETE", f"{_CLAIMS}/{pod.name}")
+        await self.server.ask("DELETE", objects.claims(pod.name))
 
     async def _published(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return each device behind its slice."""
-        slices = (await self.server.ask("GET", _SLICES))["items"]
+        slices = (await self.server.ask("GET", objects.SLICES))["items"]
         return [(each["spec"], device) for each in slices for device in each["spec"].get("devices") or ()]
 
     def _edits(self, name: str) -> ContainerEdits:

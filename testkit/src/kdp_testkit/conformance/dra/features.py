@@ -9,7 +9,6 @@ import attrs
 
 from ..checks import Checks
 from ..verdicts import NotApplicable
-from .scene import SLICES
 
 if TYPE_CHECKING:
     from .scene import DraScene
@@ -60,10 +59,9 @@ async def _shares(scene: DraScene) -> str:
 async def _counters(scene: DraScene) -> str:
     api = scene.server.api
     if PARTITIONS not in api.profile.gates:
-        await scene.stop()
-        await scene.unregistered()
+        await scene.leave()
         api.profile = attrs.evolve(api.profile, gates=api.profile.gates | {PARTITIONS})
-        await scene.server.ask("DELETE", f"{SLICES}?fieldSelector=spec.driver={scene.driver}")
+        await scene.delete_slices()
         await scene.start_again()
         await scene.published()
     slices: list[Any] = [each["spec"] for each in await scene.slices()]

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...dra import objects
+from ...dra.runtime import cdi_devices
 from ..checks import Checks
 from ..verdicts import NotApplicable
 
@@ -24,13 +26,10 @@ POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 async def _mount(scene: DraScene, claim: ClaimEntry) -> dict[str, Any] | None:
     """Prepare a claim and return the mount of its metadata as a runtime would make it; None: it has none."""
     ids = {each for device in await scene.prepared(claim) for each in device.cdi_ids}
-    for path in sorted(scene.node.cdi.glob("[!.]*.json")):
-        spec = json.loads(path.read_text())
-        for device in spec["devices"]:
-            if f"{spec['kind']}={device['name']}" in ids:
-                for mount in device["containerEdits"].get("mounts", ()):
-                    if mount["containerPath"].startswith(ROOT):
-                        return dict(mount)
+    for name, edits in sorted(cdi_devices(scene.node.cdi).items()):
+        for mount in edits.get("mounts", ()) if name in ids else ():
+            if mount["containerPath"].startswith(ROOT):
+                return dict(mount)
     return None
 
 
@@ -77,10 +76,9 @@ async def _metadata(scene: DraScene) -> str:
     await scene.unprepared(claim)
     scene.require(not _is_there(mount), f"{mount['hostPath']} is still there after Unprepare")
     made = await scene.claim(scene.result(device))
-    path = f"/apis/resource.k8s.io/v1/namespaces/{made.namespace}/resourceclaims/{made.name}"
-    item = await scene.server.ask("GET", path)
+    item = await scene.stored(made)
     item["metadata"]["annotations"] = {POD_CLAIM: "accelerator"}
-    await scene.server.ask("PUT", path, item)
+    await scene.server.ask("PUT", objects.claims(made.name), item)
     mount = await _mount(scene, made)
     scene.require(mount, "a claim of a template has no metadata")
     _judge(scene, made, mount or {}, device, "resourceclaimtemplates/accelerator")

@@ -29,8 +29,7 @@ async def _overlapping(scene: DraScene) -> tuple[tuple[Instance, str], tuple[Ins
     """
     endpoints: list[str] = []
     for uid in _UIDS:
-        await scene.stop()
-        await scene.unregistered()
+        await scene.leave()
         await scene.start_again(pod_uid=uid)
         endpoints.append(scene.endpoint)
     if endpoints[0] == endpoints[1]:

@@ -12,7 +12,6 @@ from ...dra import events, objects
 from ..checks import Checks
 from ..verdicts import NotApplicable
 from .node import NODES
-from .scene import SLICES
 
 if TYPE_CHECKING:
     from .scene import DraScene
@@ -176,9 +175,8 @@ async def _flips(scene: DraScene) -> str:
     cure="wait longer after each denial, up to a minute; log the server's own text",
 )
 async def _denied(scene: DraScene) -> str:
-    await scene.stop()
-    await scene.unregistered()
-    await scene.server.ask("DELETE", f"{SLICES}?fieldSelector=spec.driver={scene.driver}")
+    await scene.leave()
+    await scene.delete_slices()
     scene.server.api.admission = lambda operation, item: DENIAL
     count = len(scene.writes())
     await scene.start_again()
@@ -212,9 +210,8 @@ async def _beside(scene: DraScene) -> str:
         item["status"] = {"allocatable": {name: amount}, "capacity": {name: amount}}
         await scene.server.ask("PUT", f"{path}/status", item)
 
-    await scene.stop()
-    await scene.unregistered()
-    await scene.server.ask("DELETE", f"{SLICES}?fieldSelector=spec.driver={scene.driver}")
+    await scene.leave()
+    await scene.delete_slices()
     await allocatable("2")
     await scene.start_again()
     await scene.until(lambda: name in scene.instance.output(), scene.limit(1.0), f"the log does not mention {name}")

@@ -87,8 +87,7 @@ async def _killed(scene: DraScene) -> str:
 )
 async def _refused(scene: DraScene) -> str:
     [device] = await scene.some()
-    await scene.stop()
-    await scene.unregistered()
+    await scene.leave()
     scene.kubelet.faults.notify_refused("the node is drained")
     await scene.start()
 

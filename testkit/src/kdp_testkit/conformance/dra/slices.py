@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from ...dra import events
+from ...dra import events, objects
 from ...dra.pods import DraPod
 from ..checks import Checks
 from ..verdicts import NotApplicable
-from .scene import SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +56,7 @@ async def _deleted(scene: DraScene) -> str:
     took = 0.0
     for _ in range(2):  # the second time just after the driver's own write
         for each in await scene.slices():
-            await scene.server.ask("DELETE", f"{SLICES}/{each['metadata']['name']}")
+            await scene.server.ask("DELETE", f"{objects.SLICES}/{each['metadata']['name']}")
 
         async def again() -> bool:
             return sorted(each["name"] for each in await scene.devices()) == devices
@@ -122,12 +121,12 @@ async def _watches(scene: DraScene) -> str:
         ("after a broken watch", scene.server.faults.drop_watches),
     ):
         break_()
-        await scene.server.ask("DELETE", SLICES + f"?fieldSelector=spec.driver={scene.driver}")
+        await scene.delete_slices()
         await scene.until(as_before, scene.limit(3.0), f"{what} a deleted slice was not written again")
     scene.server.faults.away()
     await scene.elapse(1.0)
     scene.server.faults.back()
-    await scene.server.ask("DELETE", SLICES + f"?fieldSelector=spec.driver={scene.driver}")
+    await scene.delete_slices()
     took = await scene.until(
         as_before, scene.limit(6.0), "after the API server was away a deleted slice was not written"
     )

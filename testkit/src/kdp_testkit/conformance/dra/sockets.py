@@ -28,8 +28,7 @@ _ROOT_BYTES = 53
 )
 async def _no_registry(scene: DraScene) -> str:
     registry = scene.node.paths.plugins_registry_dir
-    await scene.stop()
-    await scene.unregistered()
+    await scene.leave()
     await scene.kubelet.crash()
     shutil.rmtree(registry)
     instance = await scene.start()
@@ -63,7 +62,6 @@ async def _too_long(scene: DraScene) -> str:
             await scene.start_again(pod_uid=_UID)
             found = sorted(path.name for path in scene.node.paths.plugins_registry_dir.iterdir() if path.is_socket())
             names.append((found, scene.endpoint))
-            await scene.stop()
-            await scene.unregistered()
+            await scene.leave()
     scene.require(names[0] == names[1], f"the names were {names[0]}, then {names[1]}")
     return ", ".join(names[0][0])

@@ -115,13 +115,11 @@ async def _versions(scene: DraScene) -> str:
         raise NotApplicable("no previous version was given (--previous)")
     [device] = await scene.some()
     for older, newer in ((previous, scene.subject), (scene.subject, previous)):
-        await scene.stop()
-        await scene.unregistered()
+        await scene.leave()
         await scene.start_again(subject=older)
         claim = await scene.claim(scene.result(device))
         devices = await scene.prepared(claim)
-        await scene.stop()
-        await scene.unregistered()
+        await scene.leave()
         await scene.start_again(subject=newer)
         again = await scene.prepared(claim)
         scene.require(devices == again, f"one version answered {devices}, the other one {again}")
@@ -202,8 +200,7 @@ async def _damaged(scene: DraScene) -> str:
         untouched = _files(scene)
         claim = await scene.claim(scene.result(device))
         first = await scene.prepared(claim)
-        await scene.stop()
-        await scene.unregistered()
+        await scene.leave()
         written = {path: each for path, each in _files(scene).items() if untouched.get(path) != each}
         harmed = {path: damage(content) for path, content in written.items()}
         if not harmed:
