@@ -107,7 +107,7 @@ class DraScenario(BaseScenario):
             folder = Path(root)
             async with SimulatedApiServer(self._profile) as server:
                 self._server = server
-                await server.ask("POST", "/api/v1/nodes", objects.node(NODE))
+                await server.ask("POST", objects.NODES, objects.node(NODE))
                 async with SimulatedDraKubelet(
                     server.ask, folder / "k", node=NODE, profile=self._profile, timings=_TIMINGS
                 ) as kubelet:

@@ -1,4 +1,4 @@
-"""What a check is, and how a module lists its checks.
+"""What a check is, what it may say besides what it saw, and how a module lists its checks.
 
 A check is one scenario of a contract, with that contract's number as its id; the sections that rules cite are those of
 docs/explanation/kubelet.md. It is a small coroutine that plays the scenario on a scene and returns what the kubelet
@@ -12,11 +12,23 @@ the modules that it names. Importing a module enters nothing anywhere else.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import attrs
 
-from .verdicts import Route
+Route = Literal["kubelet", "watcher"]
+"""How a plugin registers: it calls kubelet.sock, or the kubelet's plugin watcher finds its socket."""
+
+Status = Literal["passed", "failed", "not_applicable"]
+
+
+class Failed(Exception):
+    """The plugin did something else than the rule says; the text is what the kubelet saw."""
+
+
+class NotApplicable(Exception):
+    """The scenario cannot be played with this plugin; the text is the reason."""
+
 
 SceneT = TypeVar("SceneT")
 CheckFunction = Callable[[SceneT], Awaitable[str]]

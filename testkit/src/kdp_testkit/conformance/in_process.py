@@ -22,8 +22,8 @@ from typing_extensions import override
 
 from kdp.model.backend import Reporter
 
+from .checks import Failed
 from .instance import Ending, Instance, LeverName, Levers, SharedLevers, Usage
-from .verdicts import Failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable

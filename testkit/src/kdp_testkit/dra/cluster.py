@@ -78,7 +78,7 @@ class SimulatedCluster(AsyncContextManagerMixin):
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         async with self.server:
-            await self.server.ask("POST", "/api/v1/nodes", objects.node(self.kubelet.node))
+            await self.server.ask("POST", objects.NODES, objects.node(self.kubelet.node))
             async with self.kubelet:
                 yield self
 

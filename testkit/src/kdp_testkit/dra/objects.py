@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+NODES: Final = "/api/v1/nodes"
 SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kdp.kubelet.paths import KubeletPaths
     from kdp.model.devices import Device
 
-    from ..verdicts import Route
+    from ..checks import Route
 
 MakeBackend = Callable[[], DeviceBackend]
 

@@ -25,8 +25,8 @@ from ...kubelet import SimulatedKubelet
 from ...profiles import DEFAULT_PROFILE
 from ...protocol.pods import ScenarioError
 from ...protocol.wire import ListedDevice, PluginConnection, PluginOptions, decode_devices
+from ..checks import NotApplicable, Route
 from ..scene import Scene, limit_of
-from ..verdicts import NotApplicable, Route
 from .subject import Staging, Subject
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...dra import events, objects
-from ..checks import Checks
-from ..verdicts import NotApplicable
+from ..checks import Checks, NotApplicable
 
 if TYPE_CHECKING:
     from ...dra.claims import ClaimEntry

@@ -24,8 +24,8 @@ from ...dra.timings import DraTimings
 from ...dra.wire import DriverConnection
 from ...events import PluginInfoReceived
 from ...protocol.wire import CallError
+from ..checks import NotApplicable
 from ..scene import Scene
-from ..verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ...protocol.wire import CallError
-from ..checks import Checks
-from ..verdicts import NotApplicable
+from ..checks import Checks, NotApplicable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
