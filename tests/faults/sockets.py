@@ -12,8 +12,7 @@ from kdp_testkit.faults import Faults
 
 if TYPE_CHECKING:
     from kdp_testkit.armed_faults import ArmedFaults
-    from kdp_testkit.devicemanager.current_process import CurrentProcess
-    from kdp_testkit.devicemanager.kubelet_core import KubeletCore
+    from kdp_testkit.devicemanager.kubelet_core import CurrentProcess, KubeletCore
 
 
 class OddSocketFaults(Faults):

@@ -18,9 +18,8 @@ from kdp.cluster.client import KubeApi
 from kdp.dra.claims.checkpoint import Use
 from kdp.dra.claims.status import ClaimStatusWriter
 from kdp.model.claims import Claim
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.objects import allocation, claim, result
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 DRIVER = "widget.example.com"

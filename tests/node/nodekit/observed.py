@@ -27,7 +27,7 @@ from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 from kdp.testing import AdmissionError, AdmittedPod, CallError, ListedDevice, Pod, ScenarioError, events
 from kdp_testkit.armed_faults import ArmedFaults, RegisterFault
-from kdp_testkit.devicemanager.current_process import CurrentProcess
+from kdp_testkit.devicemanager.kubelet_core import CurrentProcess
 from kdp_testkit.events import EventLog
 from kdp_testkit.faults import Faults
 from kdp_testkit.profiles import profile_named

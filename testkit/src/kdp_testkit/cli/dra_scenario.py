@@ -22,12 +22,11 @@ from kdp.kubelet import KubeletPaths
 from ..conformance.scene import plural
 from ..dra import events as seen
 from ..dra import objects
-from ..dra.kubeconfig import write_kubeconfig
 from ..dra.kubelet import SimulatedDraKubelet
 from ..dra.pods import DraPod, PodStartError, PodStopError
+from ..dra.profiles import DraTimings
 from ..dra.runtime import cdi_devices
-from ..dra.server import SimulatedApiServer
-from ..dra.timings import DraTimings
+from ..dra.server import SimulatedApiServer, write_kubeconfig
 from ..events import KubeletStarted
 from .claimable import Claimable, claimable, keeping, share, sizes
 from .scenario_base import DOWNTIME, BaseScenario, Misconfigured, ScenarioFailed

@@ -22,12 +22,10 @@ from ..patience import PATIENCE
 from ..protocol.pods import ScenarioError
 from ..serving import until_ready
 from . import objects
-from .kubeconfig import write_kubeconfig
 from .kubelet import SimulatedDraKubelet
 from .pods import DraPod
-from .profiles import DEFAULT_PROFILE, DraProfile
-from .server import SimulatedApiServer
-from .timings import DraTimings
+from .profiles import DEFAULT_PROFILE, DraProfile, DraTimings
+from .server import SimulatedApiServer, write_kubeconfig
 
 if TYPE_CHECKING:
     import os

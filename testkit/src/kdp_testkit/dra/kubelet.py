@@ -26,8 +26,7 @@ from .claims import CHECKPOINT_NAME, ClaimEntry, ClaimRefusal
 from .faults import DraFaults
 from .kubelet_process import ApiRequest, DraKubeletProcess
 from .pods import DraPod, PodStartError, PodStopError
-from .profiles import DEFAULT_PROFILE, DraProfile, profile_named
-from .timings import DraTimings
+from .profiles import DEFAULT_PROFILE, DraProfile, DraTimings, profile_named
 
 if TYPE_CHECKING:
     import os

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from ..armed_faults import WatcherQueue
     from ..events import EventLog
     from .pods import DraPod
-    from .profiles import DraProfile
-    from .timings import DraTimings
+    from .profiles import DraProfile, DraTimings
 
 _T = TypeVar("_T")
 

@@ -26,6 +26,7 @@ from .status import ApiRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
+    from pathlib import Path
     from typing import Self
 
     from anyio.abc import ByteStream
@@ -227,3 +228,21 @@ async def _first_of(*events: anyio.Event) -> None:
 
         for event in events:
             tasks.start_soon(wait, event)
+
+
+def write_kubeconfig(folder: Path, url: str) -> Path:
+    """Write a kubeconfig for the server at this address into a folder, and return its path."""
+    path = folder / "kubeconfig"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "simulated", "cluster": {"server": url}}],
+                "users": [{"name": "driver", "user": {}}],
+                "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "driver"}}],
+                "current-context": "simulated",
+            }
+        )
+    )
+    return path

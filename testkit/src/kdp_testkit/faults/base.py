@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..armed_faults import ArmedFaults, RegisterFault
-    from ..devicemanager.current_process import CurrentProcess
-    from ..devicemanager.kubelet_core import KubeletCore
+    from ..devicemanager.kubelet_core import CurrentProcess, KubeletCore
 
 
 class FaultGroup:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from .player import OnList, Replay
 from .plugins import of_backend, of_command
-from .record import Recorder
+from .record import Recorder, run_recording
 from .redaction import KINDS, Redaction
 from .report import Report, Step
-from .session import run_recording
 from .transcript import RecordingError, Writer, read
 
 if TYPE_CHECKING:

@@ -32,11 +32,21 @@ from ..protocol.wire import (
     decode_devices,
     settle,
 )
-from .compare import answer_differences, error_differences, list_differences, register_differences
+from .compare import (
+    answer_differences,
+    error_differences,
+    goes_on_without,
+    ids_of,
+    is_compared,
+    is_kubelets_end,
+    is_lost_connection,
+    list_differences,
+    played,
+    register_differences,
+)
 from .kubelet_socket import KubeletSocket, wipe
 from .redaction import Bindings
 from .report import Report, Step, Verdict
-from .script import goes_on_without, ids_of, is_compared, is_kubelets_end, is_lost_connection, played
 from .transcript import Entry, Recording, decode, encode
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from tests.slice_cases import good
 from kdp.cluster.api import ApiError
 from kdp.cluster.client import KubeApi
 from kdp_testkit.dra import objects
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 
 NODES = "/api/v1/nodes"
 

@@ -13,8 +13,8 @@ from kdp.proto.drahealth.v1 import api_pb2 as health
 from kdp_testkit.dra import events, objects
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraPod, PodStartError, PodStopError
+from kdp_testkit.dra.profiles import DraTimings
 from kdp_testkit.dra.status import ApiRefused, Kind
-from kdp_testkit.dra.timings import DraTimings
 
 DRIVER = "gpu.example.com"
 QUICK = DraTimings(wiping_delay=0.2, health_retry=0.1, watcher=0.02, call=5.0)

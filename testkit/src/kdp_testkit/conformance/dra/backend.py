@@ -19,8 +19,7 @@ from kdp.model.backend import DeviceBackend
 from kdp.model.devices import Device
 
 from ..checks import NotApplicable
-from ..hooks import after, before, derive
-from ..in_process import Control, InProcess
+from ..in_process import Control, InProcess, after, before, derive
 from ..instance import Instance, Levers, SharedLevers
 from .subject import DraNode, DraSubject
 

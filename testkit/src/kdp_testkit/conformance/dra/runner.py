@@ -17,9 +17,8 @@ import anyio
 from kdp.kubelet.paths import KubeletPaths
 
 from ...dra import objects
-from ...dra.kubeconfig import write_kubeconfig
 from ...dra.profiles import DEFAULT_PROFILE, profile_named
-from ...dra.server import SimulatedApiServer
+from ...dra.server import SimulatedApiServer, write_kubeconfig
 from ...events import PluginInfoReceived
 from ..runner import Runner, Tell
 from .catalogue import CHECKS

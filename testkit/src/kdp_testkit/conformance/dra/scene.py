@@ -18,9 +18,9 @@ from ...dra import events, objects
 from ...dra.apifaults import ApiFaults
 from ...dra.claims import ClaimEntry, PreparedDevice
 from ...dra.kubelet import SimulatedDraKubelet
+from ...dra.profiles import DraTimings
 from ...dra.runtime import cdi_devices
 from ...dra.status import ApiRefused
-from ...dra.timings import DraTimings
 from ...dra.wire import DriverConnection
 from ...events import PluginInfoReceived
 from ...protocol.wire import CallError
