@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
     from pathlib import Path
 
+    from anyio.streams.memory import MemoryObjectSendStream
+
     from ..protocol.pods import Container, Pod
 
 _SERVICE: Final = "v1alpha1.Pods"
@@ -37,7 +39,7 @@ class PodsApi:
     def __init__(self, pods: Callable[[], Iterable[tuple[Pod, str]]], is_ready: Callable[[], bool]) -> None:
         self._pods = pods
         self._is_ready = is_ready
-        self._watchers: dict[_Watcher, None] = {}
+        self._watchers: list[MemoryObjectSendStream[v1alpha1.WatchPodsEvent]] = []
 
     def server(self, path: Path) -> ApiServer:
         """Return the server for this socket."""
@@ -59,8 +61,11 @@ class PodsApi:
     def _tell(self, kind: v1alpha1.EventType.ValueType, encoded: bytes) -> None:
         event = v1alpha1.WatchPodsEvent(type=kind, pod=encoded)
         for watcher in list(self._watchers):
-            if not watcher.take(event):
-                del self._watchers[watcher]
+            try:
+                watcher.send_nowait(event)
+            except anyio.WouldBlock:  # it is too far behind, and then it is over
+                watcher.close()
+                self._watchers.remove(watcher)
 
     def _check_ready(self) -> None:
         if not self._is_ready():
@@ -82,45 +87,19 @@ class PodsApi:
 
     async def _watch(self, request: v1alpha1.WatchPodsRequest) -> AsyncIterator[v1alpha1.WatchPodsEvent]:
         self._check_ready()
-        watcher = _Watcher()
-        self._watchers[watcher] = None
+        watcher, events = anyio.create_memory_object_stream[v1alpha1.WatchPodsEvent](_BACKLOG)
+        self._watchers.append(watcher)
         try:
-            for pod, phase in self._known():
-                yield v1alpha1.WatchPodsEvent(type=v1alpha1.ADDED, pod=encode_pod(pod, phase))
-            yield v1alpha1.WatchPodsEvent(type=v1alpha1.INITIAL_SYNC_COMPLETE)
-            while True:
-                yield await watcher.next()
+            with watcher, events:
+                for pod, phase in self._known():
+                    yield v1alpha1.WatchPodsEvent(type=v1alpha1.ADDED, pod=encode_pod(pod, phase))
+                yield v1alpha1.WatchPodsEvent(type=v1alpha1.INITIAL_SYNC_COMPLETE)
+                async for event in events:
+                    yield event
         finally:
-            self._watchers.pop(watcher, None)
-            watcher.close()
-
-
-class _Watcher:
-    """What one WatchPods has still to send."""
-
-    def __init__(self) -> None:
-        self._send, self._receive = anyio.create_memory_object_stream[v1alpha1.WatchPodsEvent](_BACKLOG)
-
-    def take(self, event: v1alpha1.WatchPodsEvent) -> bool:
-        """Keep the event; False if the watcher is too far behind, and then it is over."""
-        try:
-            self._send.send_nowait(event)
-        except anyio.WouldBlock:
-            self._send.close()
-            return False
-        return True
-
-    def close(self) -> None:
-        """Forget what is left."""
-        self._send.close()
-        self._receive.close()
-
-    async def next(self) -> v1alpha1.WatchPodsEvent:
-        """Wait for the next event."""
-        try:
-            return await self._receive.receive()
-        except anyio.EndOfStream:
-            raise Refusal("watch client channel closed", "RESOURCE_EXHAUSTED") from None
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
+        raise Refusal("watch client channel closed", "RESOURCE_EXHAUSTED")
 
 
 def encode_pod(pod: Pod, phase: str) -> bytes:

@@ -205,9 +205,11 @@ class Api:
                 seconds=float(request.query.get("timeoutSeconds", "1800")),
                 bookmarks=request.query.get("allowWatchBookmarks") in ("true", "1", "True"),
             )
-        items = self.store.all(kind, namespace, matches, *self._page(request))
-        metadata: Object = {"resourceVersion": str(self.store.version)}
         limit = int(request.query.get("limit") or 0)
+        after = self._after(request.query.get("continue", ""))
+        # One more than asked for tells of a next page.
+        items = self.store.all(kind, namespace, matches, after, limit + 1 if limit else None)
+        metadata: Object = {"resourceVersion": str(self.store.version)}
         if 0 < limit < len(items):
             last = items[limit - 1]["metadata"]
             metadata["continue"] = json.dumps([self.store.version, last.get("namespace", ""), last["name"]])
@@ -215,21 +217,18 @@ class Api:
         listed = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": items}
         return ApiAnswer(status=200, body=listed)
 
-    def _page(self, request: Request) -> tuple[tuple[str, str] | None, int | None]:
-        """Return behind which object a page begins, and how many are to be looked at: one more tells of a next page.
+    def _after(self, token: str) -> tuple[str, str] | None:
+        """Return behind which object a page begins; None: at the first.
 
         Raises:
             ApiRefused: The list's version is too old (410).
         """
-        limit = int(request.query.get("limit") or 0)
-        token = request.query.get("continue", "")
-        after: tuple[str, str] | None = None
-        if token:
-            version, where, name = json.loads(token)
-            if version < self.store.compacted:
-                raise ApiRefused(410, "The provided continue parameter is too old to display a consistent list result.")
-            after = where, name
-        return after, limit + 1 if limit else None
+        if not token:
+            return None
+        version, where, name = json.loads(token)
+        if version < self.store.compacted:
+            raise ApiRefused(410, "The provided continue parameter is too old to display a consistent list result.")
+        return where, name
 
     def _patch(self, request: Request, kind: Kind, name: str, sub: str) -> ApiAnswer:
         """Change a Node by a JSON patch, or apply its labels; other objects are replaced."""

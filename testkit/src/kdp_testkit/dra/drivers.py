@@ -1,4 +1,4 @@
-"""Which instances of which driver are registered, and which of them is called. No I/O.
+"""Which instances of which driver are registered, and which of them is called.
 
 Modelled after ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go``.
 """
@@ -6,10 +6,16 @@ Modelled after ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra/plugin/dra_plugin_mana
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from .wire import DriverConnection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ..protocol.wire import PluginStream
 
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
@@ -42,25 +48,33 @@ def _quoted(names: Sequence[str]) -> str:
     return "[" + " ".join(json.dumps(name) for name in names) + "]"
 
 
-class _Instance(Protocol):
-    @property
-    def driver(self) -> str: ...
-    @property
-    def endpoint(self) -> str: ...
-    @property
-    def is_connected(self) -> bool: ...
+class DriverInstance:
+    """One registered instance of a driver."""
+
+    def __init__(self, driver: str, endpoint: str, service: str, health_service: str) -> None:
+        self.driver = driver
+        self.endpoint = endpoint
+        self.service = service
+        self.health_service = health_service
+        self.connection = DriverConnection(endpoint, service)
+        self.is_connected = False
+        self.is_gone = False
+        self.kept = anyio.CancelScope()
+        self.health: PluginStream | None = None
+
+    def end_health(self) -> None:
+        """Cancel the health stream."""
+        if self.health is not None:
+            self.health.cancel()
 
 
-_I = TypeVar("_I", bound=_Instance)
-
-
-class DriverTable(Generic[_I]):
+class DriverTable:
     """The registered instances, oldest first."""
 
     def __init__(self) -> None:
-        self._instances: dict[str, list[_I]] = {}
+        self._instances: dict[str, list[DriverInstance]] = {}
 
-    def add(self, instance: _I) -> None:
+    def add(self, instance: DriverInstance) -> None:
         """Register an instance.
 
         Raises:
@@ -71,7 +85,7 @@ class DriverTable(Generic[_I]):
             raise ValueError(f"endpoint {instance.endpoint} already registered for DRA driver plugin {instance.driver}")
         instances.append(instance)
 
-    def remove(self, driver: str, endpoint: str) -> _I | None:
+    def remove(self, driver: str, endpoint: str) -> DriverInstance | None:
         """Drop an instance and return it; None: there is none."""
         for instance in self._instances.get(driver, ()):
             if instance.endpoint == endpoint:
@@ -81,17 +95,17 @@ class DriverTable(Generic[_I]):
                 return instance
         return None
 
-    def get(self, driver: str) -> _I | None:
+    def get(self, driver: str) -> DriverInstance | None:
         """Return the instance to call: the newest that is connected, else the newest; None: there is none."""
         instances = self.of(driver)
         candidates = [instance for instance in instances if instance.is_connected] or instances
         return candidates[-1] if candidates else None
 
-    def of(self, driver: str) -> list[_I]:
+    def of(self, driver: str) -> list[DriverInstance]:
         """Return a driver's instances."""
         return list(self._instances.get(driver, ()))
 
-    def all(self) -> list[_I]:
+    def all(self) -> list[DriverInstance]:
         """Return all instances."""
         return [instance for instances in self._instances.values() for instance in instances]
 

@@ -1,7 +1,7 @@
 """Which Kubernetes is simulated for DRA: one frozen value for each minor version, with nothing but the differences.
 
-Read in ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra`` and ``pkg/features`` of 1.34.4, 1.36.3 and 1.37.1. `DraTimings` says
-how long things take, in all of them.
+Read in ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra`` and ``pkg/features`` of 1.34.4, 1.36.3 and 1.37.1.
+`DraTimings` says how long things take, in all of them.
 """
 
 from __future__ import annotations
