@@ -29,8 +29,7 @@ from ..watcher import PluginHandler, PluginWatcher
 from .assignments import AlreadyConnected, Endpoint
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
 from .client import Client, ClientTable, register_text
-from .podresources import PodResources
-from .podsapi import PodsApi
+from .nodeapi import PodResources, PodsApi
 
 if TYPE_CHECKING:
     import random

@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 from typing_extensions import override
 
-from .patches import applied, json_patched, with_owner
-from .rules import Cause, check_claim_status, check_slice, drop_disabled, drop_disabled_of_claim
+from .rules import (
+    Cause,
+    applied,
+    check_claim_status,
+    check_slice,
+    drop_disabled,
+    drop_disabled_of_claim,
+    json_patched,
+    with_owner,
+)
 from .status import ApiRefused, Kind
 from .store import KINDS, Store, StoreChange, selected
 

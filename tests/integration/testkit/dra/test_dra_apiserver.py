@@ -18,7 +18,7 @@ from tests.slice_cases import good
 
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
-from kdp_testkit.dra.patches import json_patched
+from kdp_testkit.dra.rules import json_patched
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.dra.status import ApiRefused
 from kdp_testkit.dra.store import KINDS
