@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,7 +50,7 @@ from .report import Report, Step, Verdict
 from .transcript import Entry, Recording, decode, encode
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskGroup
 
     from .plugins import Running, Start
 
@@ -141,9 +141,6 @@ class Replay:
         self._said = ""
         self._news = anyio.Event()
         self._plugin: Running | None = None
-        self._plugin_may_end = anyio.Event()
-        self._plugin_over = anyio.Event()
-        self._complaint: str | None = None
         self._was_heard = False
         self._pending: list[_Pending] = []
         self._registers: dict[int, _Pending] = {}
@@ -153,6 +150,7 @@ class Replay:
         self._paths: KubeletPaths
         self._socket: KubeletSocket
         self._tasks: TaskGroup
+        self._stack: AsyncExitStack
 
     async def run(self) -> Report:
         """Play it.
@@ -175,13 +173,16 @@ class Replay:
             try:
                 async with anyio.create_task_group() as self._tasks:
                     try:
-                        problem = await self._play()
+                        async with AsyncExitStack() as self._stack:
+                            try:
+                                problem = await self._play()
+                            finally:
+                                with anyio.CancelScope(shield=True):
+                                    await self._stop()
                     except Exception as error:  # noqa: BLE001 - raised again below, outside of the group
                         failure = error
                     finally:
-                        with anyio.CancelScope(shield=True):
-                            await self._stop()
-                            self._vanish()
+                        self._vanish()
                         self._tasks.cancel_scope.cancel()
             finally:
                 with anyio.CancelScope(shield=True):
@@ -213,7 +214,6 @@ class Replay:
                     differences=("not recorded, now it registers",),
                 )
             )
-        await self._stop()
         return ""
 
     async def _do(self, position: int, entry: Entry) -> None:
@@ -224,7 +224,7 @@ class Replay:
             case "kubelet":
                 self._vanish()
             case "plugin" if entry.state == "ended":
-                await self._stop()
+                await self._end_plugin()
             case "call" if entry.side == "plugin":
                 await self._take_register(entry)
             case "call":
@@ -248,37 +248,28 @@ class Replay:
 
     async def _ensure_plugin(self) -> None:
         if self._plugin is None:
-            self._plugin_may_end = anyio.Event()
-            self._plugin_over = anyio.Event()
-            self._plugin = await self._tasks.start(self._host)
+            self._plugin = await self._stack.enter_async_context(self._start(self._paths, self._wake))
 
-    async def _host(self, *, task_status: TaskStatus[Running]) -> None:
-        try:
-            async with self._start(self._paths, self._wake) as running:
-                task_status.started(running)
-                await self._plugin_may_end.wait()
-                self._complaint = await running.stop()
-                self._said = running.said()
-        finally:
-            self._plugin_over.set()
+    async def _end_plugin(self) -> None:
+        await self._stop()
+        await self._stack.aclose()
 
     async def _stop(self) -> None:
         """Stop the plugin, if it runs, and judge how it ends."""
         if self._plugin is None:
             return
-        ended_before = self._plugin.ending() is not None
-        self._plugin_may_end.set()
-        await self._plugin_over.wait()
-        self._plugin = None
+        plugin, self._plugin = self._plugin, None
+        ended_before = plugin.ending() is not None
+        complaint = await plugin.stop()
+        self._said = plugin.said()
         if not ended_before:
-            complaint = (self._complaint,) if self._complaint else ()
             self._steps.append(
                 Step(
                     line=0,
                     time=self._entries[-1].time if self._entries else 0.0,
                     what="stop",
                     verdict="different" if complaint else "same",
-                    differences=complaint,
+                    differences=(complaint,) if complaint else (),
                 )
             )
 
@@ -459,7 +450,7 @@ class Replay:
             if not await self._until(lambda: stream.ending is not None, SETTLE_SECONDS):
                 self._judge(entry, ["recorded the end of the stream by the plugin, now it stays open"])
         else:
-            await self._stop()
+            await self._end_plugin()
 
     async def _end_call(self, entry: Entry) -> None:
         call = self._unary.get(entry.call)
