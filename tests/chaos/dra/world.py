@@ -22,13 +22,13 @@ from kdp.testing import CallError, ScenarioError
 from kdp.testing import events as common
 from kdp_testkit.dra import events, objects
 from kdp_testkit.dra.claims import ClaimEntry, PreparedDevice
+from kdp_testkit.dra.drivers import DriverConnection
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraPod, PodStartError, PodStopError
 from kdp_testkit.dra.profiles import PROFILES, DraTimings
 from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.dra.status import ApiRefused
 from kdp_testkit.dra.store import KINDS
-from kdp_testkit.dra.wire import DriverConnection
 
 from .files import DriverFiles, damage
 from .judge import DraJudge

@@ -15,7 +15,7 @@ import secrets
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -33,7 +33,7 @@ from .nodeapi import PodResources, PodsApi
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
+    from collections.abc import Callable, Collection, Generator, Iterable
     from pathlib import Path
 
     from anyio.abc import TaskGroup, TaskStatus
@@ -195,24 +195,6 @@ class KubeletProcess:
         """Remove kubelet.sock, as the orderly end of the device manager does."""
         for listener in self._listeners:
             listener.unlink()
-
-    def stop_listening(self) -> None:
-        """Let the registry die: kubelet.sock refuses, everything else lives."""
-        for listener in self._listeners:
-            listener.refuse()
-
-    def new_listener(self) -> None:
-        """Replace kubelet.sock by a new socket, in one step; connections to the old one live on."""
-        path = self._paths.kubelet_socket
-        listener = Listener(path.with_name(".kubelet.sock.new"), self._inner)
-        self._listeners.append(listener)
-        listener.listen()
-        listener.rename(path)
-        self.start_soon(listener.serve)
-
-    def start_soon(self, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run this until the kubelet's end."""
-        self._running_tasks.start_soon(task)
 
     # Registration over kubelet.sock --------------------------------------------------------------------------------
 

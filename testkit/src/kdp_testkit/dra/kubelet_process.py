@@ -29,10 +29,9 @@ from .claims import (
     judge,
     skips_of,
 )
-from .drivers import DriverInstance, DriverTable, choose_health_service, choose_service
+from .drivers import DriverInstance, DriverTable, choose_health_service, choose_service, decode_health
 from .health import HEALTH_NAME, HealthCache
 from .status import ApiRefused
-from .wire import decode_health
 
 if TYPE_CHECKING:
     import random

@@ -123,11 +123,6 @@ class Listener:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def rename(self, path: Path) -> None:
-        """Give the socket another name; a file of that name is replaced in one step."""
-        os.rename(self.path, path)
-        self.path = path
-
     def unlink(self) -> None:
         """Remove the file if it is still ours."""
         if self._inode is not None and self._identity() == self._inode:

@@ -17,11 +17,11 @@ from kdp.kubelet.paths import KubeletPaths
 from ...dra import events, objects
 from ...dra.apifaults import ApiFaults
 from ...dra.claims import ClaimEntry, PreparedDevice
+from ...dra.drivers import DriverConnection
 from ...dra.kubelet import SimulatedDraKubelet
 from ...dra.profiles import DraTimings
 from ...dra.runtime import cdi_devices
 from ...dra.status import ApiRefused
-from ...dra.wire import DriverConnection
 from ...events import PluginInfoReceived
 from ...protocol.wire import CallError
 from ..checks import NotApplicable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ...dra.claims import ClaimEntry, PreparedDevice
-    from ...dra.wire import DriverConnection
+    from ...dra.drivers import DriverConnection
     from .scene import DraScene
 
 CHECKS: Checks[DraScene] = Checks()
