@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
+import attrs
 
 from kdp.kubelet.paths import KubeletPaths
 
@@ -67,41 +68,41 @@ class _Hopeless(Exception):
     """Nothing more can be played: the plugin has ended, or was never heard of."""
 
 
+@attrs.define(eq=False)
 class _Pending:
     """A Register that waits for its answer."""
 
-    def __init__(self, version: str, endpoint: str, resource: str, options: PluginOptions) -> None:
-        self.version = version
-        self.endpoint = endpoint
-        self.resource = resource
-        self.options = options
-        self.is_taken = False
-        self.answer: Refusal | None = None
-        self.answered = anyio.Event()
+    version: str
+    endpoint: str
+    resource: str
+    options: PluginOptions
+    is_taken: bool = False
+    answer: Refusal | None = None
+    answered: anyio.Event = attrs.field(factory=anyio.Event)
 
     def reply(self, refusal: Refusal | None = None) -> None:
         self.answer = refusal
         self.answered.set()
 
 
+@attrs.define(eq=False)
 class _Stream:
     """A ListAndWatch: the newest list, and its end."""
 
-    def __init__(self, stream: PluginStream) -> None:
-        self.stream = stream
-        self.newest: dict[str, Any] | None = None
-        self.is_first = True
-        self.is_hopeless = False
-        self.ending: tuple[str, str] | None = None
+    stream: PluginStream
+    newest: dict[str, Any] | None = None
+    is_first: bool = True
+    is_hopeless: bool = False
+    ending: tuple[str, str] | None = None
 
 
+@attrs.define(eq=False)
 class _Call:
     """A unary call: its answer or its error, when it is there."""
 
-    def __init__(self) -> None:
-        self.scope = anyio.CancelScope()
-        self.answer: bytes | None = None
-        self.error: tuple[str, str] | None = None
+    scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    answer: bytes | None = None
+    error: tuple[str, str] | None = None
 
     @property
     def is_over(self) -> bool:
