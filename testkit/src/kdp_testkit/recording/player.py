@@ -21,6 +21,7 @@ import attrs
 
 from kdp.kubelet.paths import KubeletPaths
 
+from ..protocol.listener import KubeletSocket, wipe
 from ..protocol.registry import Refusal, RegistryServer, joined_path
 from ..protocol.validation import PRE_START_TIMEOUT
 from ..protocol.wire import (
@@ -45,7 +46,6 @@ from .compare import (
     played,
     register_differences,
 )
-from .kubelet_socket import KubeletSocket, wipe
 from .redaction import Bindings
 from .report import Report, Step, Verdict
 from .transcript import Entry, Recording, decode, encode

@@ -39,9 +39,9 @@ from kdp.kubelet.server import ServeError, SocketServer, start_server, stop_serv
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 from ..lifetime import leaves
+from ..protocol.listener import KubeletSocket, wipe
 from ..protocol.registry import joined_path
 from ..protocol.wire import CallError, DialError, PluginConnection, settle
-from .kubelet_socket import KubeletSocket, wipe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
