@@ -95,7 +95,6 @@ class DraScenario(BaseScenario):
         self._driver = ""
         self._verdicts: dict[str, str | None] = {}
         self._has_verdict = anyio.Event()
-        self.take_record = self._take
         self._cdi: Path
         self._kubelet: SimulatedDraKubelet
         self._server: SimulatedApiServer
@@ -276,7 +275,8 @@ class DraScenario(BaseScenario):
                 await self._has_verdict.wait()
         return self._verdicts.get(uid)
 
-    def _take(self, record: Mapping[str, object]) -> None:
+    @override
+    def take_record(self, record: Mapping[str, object]) -> None:
         found = _UID.search(str(record.get("msg")))
         if record.get("logger") == _PREPARING and found is not None:
             is_refused = record.get("hook") == "allocate"
