@@ -403,6 +403,8 @@ async def run_recording(
     over = anyio.Event()
     is_asked = False
     writer.on_error = over.set
+    if writer.error is not None:
+        over.set()
     failure = said = ""
     resources: dict[str, int] = {}
     began = time.monotonic()
