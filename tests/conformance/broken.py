@@ -28,10 +28,10 @@ from kdp.kubelet.server import start_server, stop_server
 from kdp.proto import deviceplugin_v1beta1_pb2 as pb
 from kdp.proto import pluginregistration_v1_pb2 as registration
 from kdp.proto import podresources_v1_pb2 as podresources
+from kdp_testkit.conformance.checks import Route
 from kdp_testkit.conformance.deviceplugin.backend import SLOW
 from kdp_testkit.conformance.deviceplugin.subject import SECRET, Staging, Subject
 from kdp_testkit.conformance.instance import Ending, Instance, Usage
-from kdp_testkit.conformance.verdicts import Route
 
 RESOURCE = "example.com/bare"
 STREAM_WAIT = 1.0

@@ -12,8 +12,8 @@ import attrs
 from typing_extensions import override
 
 from kdp_testkit.conformance import CHECKS, CheckResult, run_checks
-from kdp_testkit.conformance.deviceplugin.kubelet import MakeKubelet, simulated
-from kdp_testkit.conformance.verdicts import Route
+from kdp_testkit.conformance.checks import Route
+from kdp_testkit.conformance.deviceplugin.scene import MakeKubelet, simulated
 from kdp_testkit.profiles import DEFAULT_PROFILE
 
 from .broken import BareSubject

@@ -31,9 +31,9 @@ import kdp_rdma
 from kdp.testing import SysfsTree
 from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
 from kdp_testkit.conformance import CHECKS, ConformanceReport, run_checks
+from kdp_testkit.conformance.checks import Route
 from kdp_testkit.conformance.deviceplugin.backend import BackendSubject
-from kdp_testkit.conformance.deviceplugin.kubelet import MakeKubelet, simulated
-from kdp_testkit.conformance.verdicts import Route
+from kdp_testkit.conformance.deviceplugin.scene import MakeKubelet, simulated
 
 from .twice import judged
 

@@ -9,8 +9,8 @@ import attrs
 import pytest
 
 from kdp_testkit.conformance import CHECKS, ConformanceReport, run_checks
+from kdp_testkit.conformance.checks import Route
 from kdp_testkit.conformance.instance import Usage
-from kdp_testkit.conformance.verdicts import Route
 from kdp_testkit.devicemanager.kubelet_process import KubeletProcess
 
 from .broken import BareSubject

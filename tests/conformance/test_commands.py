@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from kdp.cli.app import kdp
 from kdp_testkit.conformance import CHECKS, ConformanceCheck, run_checks
-from kdp_testkit.conformance.deviceplugin.command import CommandSubject
+from kdp_testkit.conformance.deviceplugin.subject import CommandSubject
 from kdp_testkit.conformance.dra.catalogue import CHECKS as DRA_CHECKS
 from kdp_testkit.patience import PATIENCE
 

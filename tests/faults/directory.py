@@ -24,8 +24,7 @@ from kdp_testkit.protocol.validation import MAX_SOCKET_PATH_BYTES
 
 if TYPE_CHECKING:
     from kdp_testkit.armed_faults import ArmedFaults
-    from kdp_testkit.devicemanager.current_process import CurrentProcess
-    from kdp_testkit.devicemanager.kubelet_core import KubeletCore
+    from kdp_testkit.devicemanager.kubelet_core import CurrentProcess, KubeletCore
 
 _FILLER = ".filler-"
 _MOST_BYTES = 64 * 1024 * 1024

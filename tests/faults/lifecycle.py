@@ -64,7 +64,8 @@ class RecordFaults(FaultGroup):
 
         A good plugin keeps the stream that it has; without one it says why and goes on trying.
         """
-        self._process.living("its registry cannot die").stop_listening()
+        for listener in self._process.living("its registry cannot die")._listeners:
+            listener.refuse()
 
     def end_oldest_stream(self, resource: str) -> None:
         """Fault 61: the oldest stream of a resource ends, and the kubelet closes the newest registration for it.

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
     from kdp_testkit.armed_faults import ArmedFaults
-    from kdp_testkit.devicemanager.current_process import CurrentProcess
-    from kdp_testkit.devicemanager.kubelet_core import KubeletCore
+    from kdp_testkit.devicemanager.kubelet_core import CurrentProcess, KubeletCore
 
 Moment = Literal["waiting", "registering", "awaiting stream", "connected", "allocating", "lost"]
 """A state of a plugin as the kubelet can tell it."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from kdp_testkit.faults import Faults
+from kdp_testkit.protocol.listener import Listener
 
 if TYPE_CHECKING:
     from kdp_testkit.armed_faults import ArmedFaults
-    from kdp_testkit.devicemanager.current_process import CurrentProcess
-    from kdp_testkit.devicemanager.kubelet_core import KubeletCore
+    from kdp_testkit.devicemanager.kubelet_core import CurrentProcess, KubeletCore
 
 
 class OddSocketFaults(Faults):
@@ -76,8 +76,14 @@ class OddSocketFaults(Faults):
 
         A good plugin whose stream lives ignores it.
         """
-        self.living_socket()
-        self._process.living("it cannot make a new socket").new_listener()
+        path = self.living_socket()
+        process = self._process.living("it cannot make a new socket")
+        listener = Listener(path.with_name(".kubelet.sock.new"), process._inner)
+        process._listeners.append(listener)
+        listener.listen()
+        os.rename(listener.path, path)
+        listener.path = path
+        process._running_tasks.start_soon(listener.serve)
 
     def recreate_socket_twice(self) -> None:
         """Fault 19: kubelet.sock is replaced by a new socket twice within 5 ms.

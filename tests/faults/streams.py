@@ -21,8 +21,7 @@ from . import frames
 from .relay import Relay, Shape
 
 if TYPE_CHECKING:
-    from kdp_testkit.devicemanager.current_process import CurrentProcess
-    from kdp_testkit.devicemanager.kubelet_core import KubeletCore
+    from kdp_testkit.devicemanager.kubelet_core import CurrentProcess, KubeletCore
 
 _UNUSUAL = {frames.MAX_FRAME_SIZE: 2**24 - 1, 0x1: 0, 0x6: 2**24, 0xF0: 7, 0xFFFF: 2**32 - 1}
 """The largest frames, no table for header compression, a large header list, and two settings that do not exist."""

@@ -27,9 +27,8 @@ from kdp_testkit.dra import events, objects
 from kdp_testkit.dra.claims import SKIPPING
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraContainer, DraPod, PodStartError, PodStopError
-from kdp_testkit.dra.profiles import PROFILES, DraProfile
+from kdp_testkit.dra.profiles import PROFILES, DraProfile, DraTimings
 from kdp_testkit.dra.server import SimulatedApiServer
-from kdp_testkit.dra.timings import DraTimings
 from kdp_testkit.patience import PATIENCE
 
 from .dra_scenarios import DRIVER, SLICES, kubelet_observations, plain, skipping_observations

@@ -25,7 +25,7 @@ import attrs
 from tests.conformance import examples
 from tests.conformance.defects import DEFECTS, is_found, judge_all
 
-from kdp_testkit.conformance.verdicts import Route
+from kdp_testkit.conformance.checks import Route
 
 from .nodekit.observed import real
 from .quiet import Quiet

@@ -19,11 +19,10 @@ from kdp_testkit.dra import objects
 from kdp_testkit.dra.claims import SKIPPING, ClaimCache, ClaimEntry
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraPod, PodStartError
-from kdp_testkit.dra.profiles import PROFILES
+from kdp_testkit.dra.profiles import PROFILES, DraTimings
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.dra.status import ApiRefused, Kind
 from kdp_testkit.dra.store import Store
-from kdp_testkit.dra.timings import DraTimings
 from kdp_testkit.patience import PATIENCE
 
 from .conftest import MakeCluster, Namespace

@@ -25,10 +25,9 @@ from kdp.kubelet import KubeletPaths
 from kdp.kubelet.server import open_channel
 from kdp.proto import dra_v1_pb2 as v1
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.objects import allocation, claim, node, result
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 from .nodekit.prometheus import Prometheus

@@ -23,8 +23,8 @@ from kdp_nvidia_gpu.fake import FakeNode
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraPod, PodStartError
+from kdp_testkit.dra.profiles import DraTimings
 from kdp_testkit.dra.server import SimulatedApiServer
-from kdp_testkit.dra.timings import DraTimings
 
 from .support import Make, opened
 from .test_dynamic import STATE, part, there

@@ -6,7 +6,8 @@ It commands nobody. A fault that has met its last call, socket, or connection is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
 import anyio
 import attrs
@@ -17,6 +18,46 @@ from kdp.proto import podresources_v1_pb2 as podresources
 from .protocol.pods import ScenarioError
 from .protocol.registry import Refusal
 from .protocol.wire import PluginConnection
+
+_T = TypeVar("_T")
+
+
+class Countdown(Generic[_T]):
+    """Faults in the order in which they were armed, each with how often it still meets something.
+
+    Args:
+        what: What they meet, for errors.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._armed: list[tuple[_T, float]] = []
+
+    def __bool__(self) -> bool:
+        """Tell whether any fault waits."""
+        return bool(self._armed)
+
+    def clear(self) -> None:
+        """Disarm them all."""
+        self._armed.clear()
+
+    def arm(self, fault: _T, times: int | None) -> None:
+        """Let a fault meet the next ones, ``times`` of them; None: all.
+
+        Raises:
+            ScenarioError: That is less than one.
+        """
+        if times is not None and times < 1:
+            raise ScenarioError(f"a fault cannot meet {times} {self._what}")
+        self._armed.append((fault, math.inf if times is None else times))
+
+    def meeting(self, is_met: Callable[[_T], bool] = lambda _: True) -> Iterator[_T]:
+        """Yield those that meet what just came, each counted when it is taken."""
+        for armed in [each for each in self._armed if is_met(each[0])]:
+            if armed in self._armed:  # or another call has met it meanwhile
+                at, (fault, left) = self._armed.index(armed), armed
+                self._armed[at : at + 1] = [(fault, left - 1)] if left > 1 else []
+                yield fault
 
 
 @attrs.frozen(kw_only=True)
@@ -67,59 +108,38 @@ class WatcherFault:
     backoff: float | None = None
 
 
-@attrs.define
+@attrs.frozen
 class _Answer:
-    """What meets the next calls of one method, or of all."""
+    """What becomes of a call of one method, or of all."""
 
     method: str | None
-    left: float
     delay: float
     code: str | None
     text: str
 
 
-@attrs.define
-class _Change:
-    """What becomes of the next replies of List."""
-
-    left: float
-    change: Callable[[podresources.ListPodResourcesResponse], None]
+_Change = Callable[[podresources.ListPodResourcesResponse], object]
 
 
 class WatcherQueue:
     """The faults of a plugin watcher that still wait for a socket to meet."""
 
     def __init__(self) -> None:
-        self._watched: list[tuple[WatcherFault, float]] = []
-        self._missed = 0.0
+        self.watched: Countdown[WatcherFault] = Countdown("sockets")
+        self.missed: Countdown[None] = Countdown("sockets")
 
     def clear(self) -> None:
         """Disarm them all."""
-        self._watched.clear()
-        self._missed = 0.0
-
-    def arm_watcher(self, fault: WatcherFault, times: int | None) -> None:
-        """Let a fault meet the next sockets; None: all of them."""
-        self._watched.append((fault, _count(times, "sockets")))
-
-    def arm_missed_creates(self, times: int | None) -> None:
-        """Let the watcher miss the next sockets that appear; None: all of them."""
-        self._missed += _count(times, "sockets")
+        self.watched.clear()
+        self.missed.clear()
 
     def next_watched(self) -> WatcherFault:
         """Take the fault that meets the socket that the watcher now treats."""
-        if not self._watched:
-            return WatcherFault()
-        fault, left = self._watched.pop(0)
-        if left > 1:
-            self._watched.insert(0, (fault, left - 1))
-        return fault
+        return next(self.watched.meeting(), WatcherFault())
 
     def misses_create(self) -> bool:
         """Take whether the watcher misses the socket that just appeared."""
-        missed = self._missed > 0
-        self._missed = max(0.0, self._missed - 1)
-        return missed
+        return any(True for _ in self.missed.meeting())
 
 
 class ArmedFaults(WatcherQueue):
@@ -134,9 +154,9 @@ class ArmedFaults(WatcherQueue):
 
     def __init__(self) -> None:
         super().__init__()
-        self._registers: list[tuple[RegisterFault, float]] = []
-        self._answers: list[_Answer] = []
-        self._changes: list[_Change] = []
+        self.registers: Countdown[RegisterFault] = Countdown("calls")
+        self._answers: Countdown[_Answer] = Countdown("calls")
+        self._changes: Countdown[_Change] = Countdown("calls")
         self._reset()
 
     def _reset(self) -> None:
@@ -148,27 +168,15 @@ class ArmedFaults(WatcherQueue):
     @override
     def clear(self) -> None:
         super().clear()
-        self._registers.clear()
-        self._answers.clear()
-        self._changes.clear()
+        for armed in (self.registers, self._answers, self._changes):
+            armed.clear()
         self._reset()
 
     # -- Register ------------------------------------------------------------------------------------------------------
 
-    def arm_register(self, fault: RegisterFault, times: int | None) -> None:
-        """Let a fault meet the next Register calls; None: all of them."""
-        self._registers.append((fault, _count(times, "calls")))
-
     def next_register(self, resource: str = "") -> RegisterFault:
         """Take the fault that meets the Register call that just came, for this resource."""
-        for position, (fault, left) in enumerate(self._registers):
-            if fault.resource in (None, resource):
-                if left <= 1:
-                    self._registers.pop(position)
-                else:
-                    self._registers[position] = (fault, left - 1)
-                return fault
-        return RegisterFault()
+        return next(self.registers.meeting(lambda fault: fault.resource in (None, resource)), RegisterFault())
 
     def connection(self, socket_path: str) -> PluginConnection:
         """Return the connection for a plugin that is about to be dialed at its socket."""
@@ -180,11 +188,11 @@ class ArmedFaults(WatcherQueue):
         self, times: int | None, *, method: str | None, delay: float = 0.0, code: str | None = None, text: str = ""
     ) -> None:
         """Delay or refuse the next calls of a method, or of all."""
-        self._answers.append(_Answer(method, _count(times, "calls"), delay, code, text))
+        self._answers.arm(_Answer(method, delay, code, text), times)
 
-    def arm_change(self, times: int | None, change: Callable[[podresources.ListPodResourcesResponse], None]) -> None:
+    def arm_change(self, times: int | None, change: _Change) -> None:
         """Change the next replies of List."""
-        self._changes.append(_Change(_count(times, "calls"), change))
+        self._changes.arm(change, times)
 
     async def meet(self, method: str) -> None:
         """Let the faults meet a call of ``method``, for example ``List``; a server awaits it before it answers.
@@ -192,10 +200,7 @@ class ArmedFaults(WatcherQueue):
         Raises:
             Refusal: The call is answered with that status.
         """
-        for answer in [a for a in self._answers if a.method in (None, method)]:
-            answer.left -= 1
-            if answer.left <= 0:
-                self._answers.remove(answer)
+        for answer in self._answers.meeting(lambda each: each.method in (None, method)):
             await anyio.sleep(answer.delay)
             if answer.code is not None:
                 raise Refusal(answer.text, answer.code)
@@ -205,15 +210,6 @@ class ArmedFaults(WatcherQueue):
         if not self._changes:
             return reply
         message = podresources.ListPodResourcesResponse.FromString(reply)
-        for armed in list(self._changes):
-            armed.left -= 1
-            if armed.left <= 0:
-                self._changes.remove(armed)
-            armed.change(message)
+        for change in self._changes.meeting():
+            change(message)
         return message.SerializeToString()
-
-
-def _count(times: int | None, what: str) -> float:
-    if times is not None and times < 1:
-        raise ScenarioError(f"a fault cannot meet {times} {what}")
-    return math.inf if times is None else times

@@ -27,7 +27,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import attrs
@@ -36,8 +36,7 @@ from . import events
 from .kubelet import SimulatedKubelet
 from .patience import PATIENCE
 from .profiles import DEFAULT_PROFILE, PROFILES
-from .protocol.pods import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
-from .protocol.wire import CallError
+from .protocol.pods import AdmissionError, AdmittedPod, Container, ContainerStartError, KubeletPanic, Pod, ScenarioError
 
 _OF_THE_KUBELET = ("delete", "drop_stream", "pause_reading", "restart", "stop")
 """The operations that are methods of `SimulatedKubelet`, with its arguments."""
@@ -95,7 +94,7 @@ class Commands:
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> dict[str, Any]:
         """Call Allocate with these ids for each container."""
         replies = await self._kubelet.plugin(resource).allocate(*containers)
-        return {"replies": [_plain(reply) for reply in replies]}
+        return {"replies": replies}
 
 
 async def _done(result: Any) -> Any:
@@ -113,8 +112,7 @@ def _pod(document: Mapping[str, Any]) -> Pod:
 def _admitted(admitted: AdmittedPod) -> dict[str, Any]:
     return {
         "containers": {
-            name: {"devices": dict(given.devices), "reply": _plain(given.reply)}
-            for name, given in admitted.containers.items()
+            name: {"devices": dict(given.devices), "reply": given.reply} for name, given in admitted.containers.items()
         }
     }
 
@@ -125,20 +123,13 @@ def _failure(error: Exception) -> dict[str, Any]:
     return {"ok": False, "reason": type(error).__name__, "message": str(error)}
 
 
-def _plain(value: object) -> object:
-    """Turn the model's values into what JSON knows."""
-    kind: Any = type(value)
-    if attrs.has(kind):
-        return {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(kind)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast("Sequence[object]", value)]
-    return value
+def _plain(value: Any) -> Any:
+    """Turn the model's values into what JSON knows; for `json.dumps`."""
+    return dict(value) if isinstance(value, Mapping) else attrs.asdict(value, recurse=False)
 
 
 def _emit(name: str, when: int, **fields: Any) -> None:
-    line = json.dumps({"event": name, "t": when} | {key: _plain(value) for key, value in fields.items()}) + "\n"
+    line = json.dumps({"event": name, "t": when, **fields}, default=_plain) + "\n"
     with suppress(BrokenPipeError):  # our parent reads no more
         os.write(1, line.encode())
 
@@ -181,18 +172,9 @@ async def _obey(kubelet: SimulatedKubelet, line: str) -> None:
             raise ScenarioError(f"there is no operation {operation!r}")
         found: dict[str, Any] = await _done(method(**document)) or {}
         answer = {"ok": True, **found}
-    except (
-        ScenarioError,
-        AdmissionError,
-        ContainerStartError,
-        CallError,
-        TimeoutError,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-    ) as error:
+    except KubeletPanic:  # the kubelet's process is gone
+        raise
+    except Exception as error:  # noqa: BLE001 - who asked is told
         answer = _failure(error)
     _emit("reply", time.monotonic_ns(), id=number, **answer)
 

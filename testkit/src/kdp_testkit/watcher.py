@@ -14,13 +14,14 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 import attrs
 from asyncinotify import Inotify, Mask
 
 from . import events
+from .armed_faults import WatcherFault, WatcherQueue
 from .events import EventLog
 from .protocol.registry import Refusal
 from .protocol.wire import CallError, DialError, PluginConnection, PluginInfo
@@ -28,8 +29,6 @@ from .reconciler import KnownPlugin, Reconciler
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
-
-    from .armed_faults import WatcherFault
 
 _MASK = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
@@ -60,18 +59,6 @@ class PluginHandler:
     deregister: Callable[[str, str], Awaitable[None]]
 
 
-class WatchedFaults(Protocol):
-    """What can go wrong at the watcher."""
-
-    def next_watched(self) -> WatcherFault:
-        """Take the fault that meets the socket that is now treated."""
-        ...
-
-    def misses_create(self) -> bool:
-        """Take whether it is missed that a socket just appeared."""
-        ...
-
-
 @attrs.define(kw_only=True, eq=False)
 class PluginWatcher:
     """The watcher of one life of a kubelet.
@@ -94,7 +81,7 @@ class PluginWatcher:
     _handlers: Mapping[str, PluginHandler] = attrs.field(alias="handlers")
     _rng: random.Random = attrs.field(alias="rng")
     _log: EventLog = attrs.field(alias="log")
-    _faults: WatchedFaults = attrs.field(alias="faults")
+    _faults: WatcherQueue = attrs.field(alias="faults")
     _translate: Callable[[str], str] = attrs.field(alias="translate", default=str)
     _reconciler: Reconciler = attrs.field(init=False, factory=Reconciler)
 

@@ -33,11 +33,11 @@ async def refuse(world: DraWorld) -> None:
         case 0:
             faults.refused(409, "the object has been modified", method=method or "PUT", times=times)
         case 1:
-            faults.too_many_requests(1, method=method, times=times)
+            faults.refused(429, "too many requests", retry_after=1, method=method, times=times)
         case 2:
             faults.internal_error(method=method, times=times)
         case _:
-            faults.unavailable(method=method, times=times)
+            faults.refused(503, "apiserver is shutting down", method=method, times=times)
 
 
 async def answer_oddly(world: DraWorld) -> None:
@@ -45,7 +45,7 @@ async def answer_oddly(world: DraWorld) -> None:
     _is_disturbed(world)
     content = world.rng.choice([*ODD, *(json.dumps(fields).encode() for fields in ODD_FIELDS)])
     status = world.rng.choice([200, 200, 200, 404, 410, 503])
-    world.server.faults.odd_answer(content, status=status, times=world.rng.choice([1, 3, None]))
+    world.server.faults.refused(status, content=content, times=world.rng.choice([1, 3, None]))
 
 
 async def be_away(world: DraWorld) -> None:

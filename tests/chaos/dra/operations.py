@@ -116,7 +116,7 @@ async def kubelet_faults(world: DraWorld) -> None:
     """The kubelet misses a socket, refuses a registration, or does not tell that it has registered the driver."""
     world.causes.add("the kubelet was not well")
     faults = world.kubelet.faults
-    world.rng.choice([faults.miss_creates, faults.registration_refused, faults.info_times_out, faults.notify_never])()
+    world.rng.choice([faults.miss_creates, faults.notify_refused, faults.info_times_out, faults.notify_never])()
     await world.kubelet.restart()
 
 

@@ -22,15 +22,13 @@ from kdp.testing import CallError, ScenarioError
 from kdp.testing import events as common
 from kdp_testkit.dra import events, objects
 from kdp_testkit.dra.claims import ClaimEntry, PreparedDevice
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
+from kdp_testkit.dra.drivers import DriverConnection
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraPod, PodStartError, PodStopError
-from kdp_testkit.dra.profiles import PROFILES
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.profiles import PROFILES, DraTimings
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.dra.status import ApiRefused
 from kdp_testkit.dra.store import KINDS
-from kdp_testkit.dra.timings import DraTimings
-from kdp_testkit.dra.wire import DriverConnection
 
 from .files import DriverFiles, damage
 from .judge import DraJudge
@@ -302,7 +300,7 @@ class DraWorld(Node):
             await self.kubelet.crash()
             for pod in list(self.pods.values()):
                 self.vanish(pod)
-            self.kubelet.faults.lose_checkpoint()
+            self.kubelet.checkpoint.unlink(missing_ok=True)
         await self.kubelet.start()
 
     # -- calls without a kubelet ---------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from anyio import to_thread
 from click.testing import CliRunner, Result
 
 from kdp.cli.app import kdp as command
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 
 
 class Kdp(Protocol):

@@ -22,9 +22,8 @@ from anyio import to_thread
 from kdp.kubelet import KubeletPaths
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.dra import objects
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 from ..dra.test_publisher import SLICES

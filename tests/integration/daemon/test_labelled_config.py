@@ -14,8 +14,7 @@ from anyio import to_thread
 
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.dra import objects
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 from .test_process import RESOURCE, Start, program

@@ -18,7 +18,7 @@ from tests.unit.cluster.http_server import Answer, Asked, HttpServer, served
 
 from kdp.cli.asking import ask
 from kdp.testing import Pod, SimulatedKubelet
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
+from kdp_testkit.dra.server import write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]

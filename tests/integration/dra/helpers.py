@@ -27,9 +27,8 @@ from kdp.proto import dra_v1beta1_pb2 as v1beta1
 from kdp.proto import drahealth_v1_pb2 as health
 from kdp.proto import pluginregistration_v1_pb2 as watcher
 from kdp_testkit.dra import objects
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 __all__ = ["DRIVER", "Driver", "Publisher", "Served", "heard", "running", "serving"]

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from click.testing import CliRunner
+from tests.accounts import Account, with_accounts
 from tests.unit.dra.claims.claims_world import Widgets
 
 import kdp
@@ -25,7 +26,6 @@ from kdp.dra.controller import PoolController, remove_pool
 from kdp.dra.options import ControllerOptions
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.pods import DraPod
-from kdp_testkit.dra.rules import Account
 from kdp_testkit.patience import PATIENCE
 
 from .test_simulated import CLAIMS, DRIVER, SLICES, Node, driver_on, node_of
@@ -136,7 +136,7 @@ async def test_a_nodes_driver_prepares_claims_of_the_pool_and_publishes_nothing(
             "resourceclaims/status": "update",
             f"resourceclaims/driver:{DRIVER}": "arbitrary-node:update",
         }
-        node.server.api.accounts[""] = Account.allowed("driver", rules, node="node0")
+        with_accounts(node.server)[""] = Account.allowed("driver", rules, node="node0")
         async with driver_on(node, backend, pool=POOL, device_status=True) as driver:
             await node.kubelet.until_registered(DRIVER)
             with anyio.fail_after(PATIENCE):

@@ -23,7 +23,7 @@ NO_CLAIMS = [b"null", b"{}", b"<html>"]
 @pytest.mark.parametrize("content", NO_SLICES, ids=ascii)
 async def test_slices_that_are_none_do_not_end_a_driver(folder: Path, content: bytes) -> None:
     async with node_of(folder, "k137") as node:
-        node.server.faults.odd_answer(content, method="GET", path=SLICES, times=None)
+        node.server.faults.refused(200, content=content, method="GET", path=SLICES, times=None)
         async with driver_on(node, Widgets()) as driver:
             await node.kubelet.until_registered(DRIVER)
             await until(lambda: driver.status().drivers[DRIVER].publication.problem)
@@ -41,7 +41,7 @@ async def test_a_claim_that_is_none_fails_alone_with_a_sentence(folder: Path) ->
         user = pod("a")
         await node.claim("a", "w0", user)
         for content in NO_CLAIMS:
-            node.server.faults.odd_answer(content, method="GET", path=f"{CLAIMS}/a", times=None)
+            node.server.faults.refused(200, content=content, method="GET", path=f"{CLAIMS}/a", times=None)
             with pytest.raises(PodStartError, match="get resourceclaims default/a: the answer of the API server is"):
                 await node.kubelet.start_pod(user)
             node.server.faults.clear()
@@ -60,7 +60,7 @@ async def test_a_claim_is_not_undone_because_a_proxy_says_that_it_is_gone(folder
         await node.claim("a", "w0", user)
         await node.kubelet.start_pod(user)
         status = 404 if content.startswith(b"<") else 200
-        node.server.faults.odd_answer(content, status=status, method="GET", path=f"{CLAIMS}/a", times=None)
+        node.server.faults.refused(status, content=content, method="GET", path=f"{CLAIMS}/a", times=None)
         await until(lambda: node.server.faults.met > 3)
         assert backend.given == {("a", "r0", ("w0",))}
         assert driver.status().drivers[DRIVER].is_registered
@@ -75,7 +75,7 @@ async def test_a_strangers_slice_goes_although_a_proxy_says_that_it_is_gone(
     """Found by chaos: it was forgotten, and stayed in the pool, which was incomplete from then on."""
     async with node_of(folder, "k137") as node, driver_on(node, Widgets()):
         await node.published(4)
-        node.server.faults.odd_answer(content, status=status, method="DELETE", path="", times=1)
+        node.server.faults.refused(status, content=content, method="DELETE", path="", times=1)
         pool = {"name": "node0", "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": DRIVER, "nodeName": "node0", "pool": pool, "devices": [{"name": "ghost"}]}
         await node.server.ask("POST", SLICES, {"metadata": {"generateName": "somebody-"}, "spec": spec})

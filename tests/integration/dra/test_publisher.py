@@ -12,9 +12,8 @@ from kdp.cluster.client import KubeApi
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.publisher import Publisher
 from kdp.dra.publishing.slices import Pool
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.objects import node
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

@@ -25,11 +25,10 @@ from kdp.dra.options import DriverOptions
 from kdp.kubelet import KubeletPaths
 from kdp.testing import events as common
 from kdp_testkit.dra import events, objects
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraContainer, DraPod, PodStartError
-from kdp_testkit.dra.server import SimulatedApiServer
-from kdp_testkit.dra.timings import DraTimings
+from kdp_testkit.dra.profiles import DraTimings
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 DRIVER = "widget.example.com"
@@ -181,7 +180,7 @@ async def test_a_driver_does_not_inherit_the_pause_of_one_that_was_killed(folder
         assert not dead.exists()
 
 
-@pytest.mark.parametrize("fault", ["miss_creates", "registration_refused"])
+@pytest.mark.parametrize("fault", ["miss_creates", "notify_refused"])
 async def test_a_driver_that_is_not_registered_makes_new_sockets(
     folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,16 +11,15 @@ from typing import Any
 import anyio
 import attrs
 import pytest
+from tests.accounts import Account, with_accounts
 from tests.unit.dra.claims.claims_world import until as until_so
 
 from kdp.cluster.client import KubeApi
 from kdp.dra.claims.checkpoint import Use
 from kdp.dra.claims.status import ClaimStatusWriter
 from kdp.model.claims import Claim
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.objects import allocation, claim, result
-from kdp_testkit.dra.rules import Account
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 DRIVER = "widget.example.com"
@@ -68,7 +67,8 @@ async def test_a_missing_permission_of_1_36_is_one_warning_that_names_the_verb(
 ) -> None:
     async with allocated("k136", tmp_path) as (server, api, names):
         rules = {"resourceclaims": "get", "resourceclaims/status": "update"}
-        server.api.accounts[""] = Account.allowed("driver", rules, node="node0")
+        accounts = with_accounts(server)
+        accounts[""] = Account.allowed("driver", rules, node="node0")
         statuses = ClaimStatusWriter(api, DRIVER)
         for _ in range(2):
             asked = len(server.api.requests)
@@ -77,7 +77,7 @@ async def test_a_missing_permission_of_1_36_is_one_warning_that_names_the_verb(
             await asyncio.sleep(0.1)
         [record] = [each for each in caplog.records if each.name == "kdp.dra.claims.status"]
         assert "associated-node:update on resourceclaims/driver, resource name widget.example.com" in record.message
-        server.api.accounts[""] = Account.allowed(
+        accounts[""] = Account.allowed(
             "driver", {**rules, f"resourceclaims/driver:{DRIVER}": "associated-node:update"}, node="node0"
         )
         statuses.prepared(names, [W0])

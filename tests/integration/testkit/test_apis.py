@@ -7,7 +7,7 @@ from tests.node.nodekit import apis
 
 from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from kdp.testing import KubeletPanic, Pod, ScenarioError, SimulatedKubelet, events
-from kdp_testkit.devicemanager.podsapi import PodsApi
+from kdp_testkit.devicemanager.nodeapi import PodsApi
 from kdp_testkit.protocol.registry import Refusal
 
 from .bare_plugin import RESOURCE

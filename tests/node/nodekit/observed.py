@@ -13,7 +13,7 @@ import base64
 import itertools
 import posixpath
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -27,7 +27,7 @@ from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from kdp.proto import pluginregistration_v1_pb2 as registration
 from kdp.testing import AdmissionError, AdmittedPod, CallError, ListedDevice, Pod, ScenarioError, events
 from kdp_testkit.armed_faults import ArmedFaults, RegisterFault
-from kdp_testkit.devicemanager.current_process import CurrentProcess
+from kdp_testkit.devicemanager.kubelet_core import CurrentProcess
 from kdp_testkit.events import EventLog
 from kdp_testkit.faults import Faults
 from kdp_testkit.profiles import profile_named
@@ -469,12 +469,16 @@ def real(
     autostart: bool,
     listener: Callable[[Event], None] | None,
     seen_at: str | None,
-) -> ObservedKubelet:
-    """Make the kubelet's own device manager of the minor that a profile is the simulation of."""
+) -> AbstractAsyncContextManager[SimulatedKubelet]:
+    """Make the kubelet's own device manager of the minor that a profile is the simulation of.
+
+    The checks know a kubelet by what `ObservedKubelet` has of a simulated one, and by nothing else.
+    """
     if seen_at is not None:
         raise ScenarioError("a real kubelet is told of the paths that its plugins see")
     [minor] = [minor for minor in MINORS if minor.profile == profile]
-    return ObservedKubelet(minor, root=root, listener=listener, autostart=autostart)
+    kubelet = ObservedKubelet(minor, root=root, listener=listener, autostart=autostart)
+    return cast("AbstractAsyncContextManager[SimulatedKubelet]", kubelet)
 
 
 def _ids(payload: bytes) -> tuple[str, ...]:

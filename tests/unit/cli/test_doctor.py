@@ -20,7 +20,7 @@ from kdp import __version__
 from kdp.cli import doctor
 from kdp.cli.app import kdp
 from kdp.doctor.answers import Answer, Question, failed, not_known, ok, warning
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
+from kdp_testkit.dra.server import write_kubeconfig
 
 WIDGETS = """
 import kdp

@@ -12,7 +12,7 @@ import pytest
 from kdp.cluster.api import OddAnswerError
 from kdp.cluster.client import KubeApi
 from kdp.cluster.nodes import nodes, owned, owners
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
+from kdp_testkit.dra.server import write_kubeconfig
 
 from .http_server import Answer, Asked, HttpServer
 from .http_server import served as serving

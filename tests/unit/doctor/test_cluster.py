@@ -12,7 +12,7 @@ from tests.unit.cluster.http_server import Answer, HttpServer, served
 
 from kdp.doctor import cluster
 from kdp.doctor.cluster import ClusterFacts, ask
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
+from kdp_testkit.dra.server import write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
 

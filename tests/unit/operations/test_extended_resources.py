@@ -7,7 +7,7 @@ import pytest
 
 import kdp
 from kdp.operations.extended_resources import MANAGER, ResourceChange, advertising, parse_assignment, withdrawing
-from kdp_testkit.dra.patches import json_patched
+from kdp_testkit.dra.rules import json_patched
 from kdp_testkit.dra.store import KINDS
 
 NAME = "example.com/dongle"

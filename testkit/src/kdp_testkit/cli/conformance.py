@@ -186,9 +186,9 @@ def command(
         _list(mode, format)
         return
     from ..conformance import ConformanceReport, run_checks
-    from ..conformance.deviceplugin.command import CommandSubject
+    from ..conformance.deviceplugin.subject import CommandSubject
     from ..conformance.program import shell_levers
-    from ..conformance.render import render
+    from ..conformance.reports import render
 
     check_profile(profile, mode)
     _check_mode(mode)
@@ -208,8 +208,8 @@ def command(
 
     async def judge() -> ConformanceReport:
         if mode == "dra":
-            from ..conformance.dra.command import DraCommandSubject
             from ..conformance.dra.runner import run_dra_checks
+            from ..conformance.dra.subject import DraCommandSubject
 
             before = DraCommandSubject(_split(previous), levers=pulled) if previous else None
             driver = DraCommandSubject(program, levers=pulled, previous=before, extended=extended_resource)

@@ -7,10 +7,8 @@ and pods are said to use them. There are claims of one device, of two, and of as
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, final
@@ -24,11 +22,11 @@ from kdp.kubelet import KubeletPaths
 from ..conformance.scene import plural
 from ..dra import events as seen
 from ..dra import objects
-from ..dra.kubeconfig import write_kubeconfig
 from ..dra.kubelet import SimulatedDraKubelet
 from ..dra.pods import DraPod, PodStartError, PodStopError
-from ..dra.server import SimulatedApiServer
-from ..dra.timings import DraTimings
+from ..dra.profiles import DraTimings
+from ..dra.runtime import cdi_devices
+from ..dra.server import SimulatedApiServer, write_kubeconfig
 from ..events import KubeletStarted
 from .claimable import Claimable, claimable, keeping, share, sizes
 from .scenario_base import DOWNTIME, BaseScenario, Misconfigured, ScenarioFailed
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
 
 NODE = "node0"
 CLAIM = "simulated"
-_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 _UID = re.compile(r"\(([^()\s]+)\): ")
 """The claim's UID in a line of the log."""
 
@@ -99,17 +95,21 @@ class DraScenario(BaseScenario):
         self._driver = ""
         self._verdicts: dict[str, str | None] = {}
         self._has_verdict = anyio.Event()
-        self.take_record = self._take
+        self._cdi: Path
+        self._kubelet: SimulatedDraKubelet
+        self._server: SimulatedApiServer
 
     @override
     async def play(self) -> ScenarioFailed | Misconfigured | None:
         with TemporaryDirectory(prefix="kdp-", ignore_cleanup_errors=True) as root:
             folder = Path(root)
             async with SimulatedApiServer(self._profile) as server:
-                await server.ask("POST", "/api/v1/nodes", objects.node(NODE))
+                self._server = server
+                await server.ask("POST", objects.NODES, objects.node(NODE))
                 async with SimulatedDraKubelet(
                     server.ask, folder / "k", node=NODE, profile=self._profile, timings=_TIMINGS
                 ) as kubelet:
+                    self._kubelet = kubelet
                     (started,) = kubelet.events.of(KubeletStarted)
                     self.tell(
                         "kubelet_started",
@@ -120,7 +120,7 @@ class DraScenario(BaseScenario):
                     )
                     self._cdi = folder / "cdi"
                     async with self.process(*_directories(folder, kubelet, server.url)) as driver:
-                        return await self.against(self._steps(kubelet, server, driver), driver)
+                        return await self.against(self._steps(driver), driver)
 
     @override
     def as_failure(self, error: Exception) -> ScenarioFailed | None:
@@ -132,17 +132,17 @@ class DraScenario(BaseScenario):
 
     # The steps -----------------------------------------------------------------------------------------------------
 
-    async def _steps(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, driver: Process) -> None:
-        await self._registers(kubelet)
-        before = await self._publishes(server)
-        held = await self._prepares(kubelet, server, before)
+    async def _steps(self, driver: Process) -> None:
+        await self._registers()
+        before = await self._publishes()
+        held = await self._prepares(before)
         self.check_tried(held is not None)
-        await self._comes_back(kubelet, server, before)
+        await self._comes_back(before)
         if held is not None:
-            await self._unprepares(kubelet, server, held)
-        paths = KubeletPaths.simulated(kubelet.root)
+            await self._unprepares(held)
+        paths = KubeletPaths.simulated(self._kubelet.root)
         await self.stops(driver, paths.plugins_registry_dir, paths.plugins_dir / self._driver)
-        slices = await self._slices(server)
+        slices = await self._slices()
         if len(slices) != len(before):
             raise ScenarioFailed(
                 f"the driver left {len(slices)} slices behind, before it were {len(before)}; they must stay"
@@ -153,11 +153,13 @@ class DraScenario(BaseScenario):
             {"slices": len(slices)},
         )
 
-    async def _registers(self, kubelet: SimulatedDraKubelet) -> None:
-        why = await self.until_ready(kubelet.events.change, lambda: kubelet.events.of(seen.DriverRegistered))
+    async def _registers(self) -> None:
+        why = await self.until_ready(
+            self._kubelet.events.change, lambda: self._kubelet.events.of(seen.DriverRegistered)
+        )
         if why:
             raise self.never_ready("the driver was not registered, or published nothing", why)
-        registered = kubelet.events.of(seen.DriverRegistered)[0]
+        registered = self._kubelet.events.of(seen.DriverRegistered)[0]
         self._driver = registered.driver
         seconds = registered.time - self._started
         self.tell(
@@ -167,8 +169,8 @@ class DraScenario(BaseScenario):
             at=registered.time,
         )
 
-    async def _publishes(self, server: SimulatedApiServer) -> list[_Object]:
-        slices = await self._slices(server)
+    async def _publishes(self) -> list[_Object]:
+        slices = await self._slices()
         devices = [device for each in slices for device in each["spec"].get("devices") or ()]
         kept = sum(bool(keeping(device)) for device in devices)
         pools = dict.fromkeys(each["spec"]["pool"]["name"] for each in slices)
@@ -185,9 +187,7 @@ class DraScenario(BaseScenario):
         )
         return slices
 
-    async def _prepares(
-        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, slices: Sequence[_Object]
-    ) -> _Held | None:
+    async def _prepares(self, slices: Sequence[_Object]) -> _Held | None:
         """Try claims of each kind, in several sizes; return the pod that runs then; None: none was tried."""
         kinds = claimable(slices)
         if not kinds:
@@ -195,21 +195,19 @@ class DraScenario(BaseScenario):
         held: _Held | None = None
         for number, found in enumerate(kinds):
             if held is not None:
-                await self._ends(kubelet, server, held)
+                await self._ends(held)
             name = f"{CLAIM}-{number}"
-            held = await self._first_claim(kubelet, server, found[:1], name)
+            held = await self._first_claim(found[:1], name)
             for size in sizes(len(found))[1:]:
-                await self._ends(kubelet, server, held)
-                larger = await self._larger_claim(kubelet, server, found[:size], f"{name}-{size}")
-                held = larger or await self._holding(kubelet, server, found[:1], f"{name}-again-{size}")
+                await self._ends(held)
+                larger = await self._larger_claim(found[:size], f"{name}-{size}")
+                held = larger or await self._holding(found[:1], f"{name}-again-{size}")
         return held
 
-    async def _first_claim(
-        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable], name: str
-    ) -> _Held:
+    async def _first_claim(self, found: Sequence[Claimable], name: str) -> _Held:
         ((_, device),) = found
         began = time.monotonic()
-        held = await self._holding(kubelet, server, found, name)
+        held = await self._holding(found, name)
         seconds = time.monotonic() - began
         edits = self._given(self._ids)
         self.tell(
@@ -224,12 +222,10 @@ class DraScenario(BaseScenario):
             self._prepared(found, seconds, edits),
         )
         if self._tells_status:
-            await self._tells_of_it(kubelet, server, name, device["name"])
+            await self._tells_of_it(name, device["name"])
         return held
 
-    async def _larger_claim(
-        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable], name: str
-    ) -> _Held | None:
+    async def _larger_claim(self, found: Sequence[Claimable], name: str) -> _Held | None:
         """Try a claim of several devices; None: the backend refuses such a claim with a sentence.
 
         Raises:
@@ -239,12 +235,12 @@ class DraScenario(BaseScenario):
         size = len(found)
         began = time.monotonic()
         try:
-            held = await self._holding(kubelet, server, found, name)
+            held = await self._holding(found, name)
         except _NotStarted as error:
             reason = await self._refusal(error.held.uid)
             if reason is None:
                 raise error.cause from None
-            await self._ends(kubelet, server, error.held)
+            await self._ends(error.held)
             fields = {"size": size, "reason": reason}
             self.tell("claim_refused", f"a claim of {size} devices is refused: {reason}", fields)
             return None
@@ -253,9 +249,7 @@ class DraScenario(BaseScenario):
         self.tell("claim_prepared", line, self._prepared(found, seconds, self._given(self._ids)))
         return held
 
-    async def _holding(
-        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable], name: str
-    ) -> _Held:
+    async def _holding(self, found: Sequence[Claimable], name: str) -> _Held:
         """Make a claim, allocate these devices to it, and start a pod that uses it.
 
         Raises:
@@ -263,19 +257,12 @@ class DraScenario(BaseScenario):
             _NotStarted: The claim was not prepared.
         """
         pod = DraPod(claims={"devices": name})
-        wanted = objects.claim(name)
-        wanted["spec"]["devices"]["requests"][0]["exactly"]["count"] = len(found)
-        made = await server.ask("POST", _CLAIMS, wanted)
         results = [objects.result(self._driver, each["name"], pool=pool, **share(each)) for pool, each in found]
-        made["status"] = {
-            "allocation": objects.allocation(results, node=NODE),
-            "reservedFor": objects.reserved(pod),
-        }
-        await server.ask("PUT", f"{_CLAIMS}/{name}/status", made)
+        made = await objects.allocated_claim(self._server.ask, name, results, pods=[pod], node=NODE)
         held = _Held(pod, name, made["metadata"]["uid"])
         names = ", ".join(device["name"] for _, device in found)
         try:
-            given = await self.in_time(kubelet.start_pod(pod), f"a claim of {names} was not prepared")
+            given = await self.in_time(self._kubelet.start_pod(pod), f"a claim of {names} was not prepared")
         except PodStartError as error:
             raise _NotStarted(held, error) from None
         self._ids = given["main"]
@@ -288,7 +275,8 @@ class DraScenario(BaseScenario):
                 await self._has_verdict.wait()
         return self._verdicts.get(uid)
 
-    def _take(self, record: Mapping[str, object]) -> None:
+    @override
+    def take_record(self, record: Mapping[str, object]) -> None:
         found = _UID.search(str(record.get("msg")))
         if record.get("logger") == _PREPARING and found is not None:
             is_refused = record.get("hook") == "allocate"
@@ -305,15 +293,13 @@ class DraScenario(BaseScenario):
             "edits": edits,
         }
 
-    async def _tells_of_it(
-        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, claim: str, device: str
-    ) -> None:
+    async def _tells_of_it(self, claim: str, device: str) -> None:
         async def device_entries() -> list[_Object]:
             while True:
-                stored = await server.ask("GET", f"{_CLAIMS}/{claim}")
+                stored = await self._server.ask("GET", objects.claims(claim))
                 if entries := stored["status"].get("devices"):
                     return list(entries)
-                await _pause(kubelet)
+                await _pause(self._kubelet)
 
         entries = await self.in_time(device_entries(), f"the claim did not say that {device} is ready")
         for entry in entries:
@@ -330,21 +316,19 @@ class DraScenario(BaseScenario):
                 {"device": entry["device"], "status": entry},
             )
 
-    async def _comes_back(
-        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, before: Sequence[_Object]
-    ) -> None:
+    async def _comes_back(self, before: Sequence[_Object]) -> None:
         self.tell("kubelet_killed", "kubelet killed", {})
         began = time.monotonic()
-        await kubelet.restart(down=DOWNTIME)
+        await self._kubelet.restart(down=DOWNTIME)
 
         def wiped() -> list[seen.SlicesWiped]:
-            return [each for each in kubelet.events.of(seen.SlicesWiped) if each.time >= began and not each.error]
+            return [each for each in self._kubelet.events.of(seen.SlicesWiped) if each.time >= began and not each.error]
 
         def registered() -> list[seen.DriverRegistered]:
-            return [each for each in kubelet.events.of(seen.DriverRegistered) if each.time >= began]
+            return [each for each in self._kubelet.events.of(seen.DriverRegistered) if each.time >= began]
 
         await self.in_time(
-            kubelet.until(wiped, "the node's slices are wiped", seconds=self._deadline), "nothing was wiped"
+            self._kubelet.until(wiped, "the node's slices are wiped", seconds=self._deadline), "nothing was wiped"
         )
         at = wiped()[0].time
         self.tell(
@@ -354,14 +338,14 @@ class DraScenario(BaseScenario):
             at=at,
         )
         await self.in_time(
-            kubelet.until(registered, f"{self._driver} is registered", seconds=self._deadline),
+            self._kubelet.until(registered, f"{self._driver} is registered", seconds=self._deadline),
             f"{self._driver} was not registered after the kubelet's restart",
         )
         names = _names(before)
 
         async def published() -> float:
-            while _names(await self._slices(server)) != names:
-                await _pause(kubelet)
+            while _names(await self._slices()) != names:
+                await _pause(self._kubelet)
             return time.monotonic()
 
         back = await self.in_time(
@@ -377,39 +361,30 @@ class DraScenario(BaseScenario):
             at=back,
         )
 
-    async def _unprepares(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, held: _Held) -> None:
+    async def _unprepares(self, held: _Held) -> None:
         began = time.monotonic()
-        await self._ends(kubelet, server, held)
+        await self._ends(held)
         seconds = time.monotonic() - began
         self.tell("claim_unprepared", f"claim unprepared in {seconds * 1000:.1f} ms", {"seconds": round(seconds, 6)})
 
-    async def _ends(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, held: _Held) -> None:
+    async def _ends(self, held: _Held) -> None:
         """End a pod, see that nothing of its claim is left on the node, and delete the claim.
 
         Raises:
             ScenarioFailed: Something is, or it took too long.
             PodStopError: The claim was not unprepared.
         """
-        await self.in_time(kubelet.stop_pod(held.pod), "the claim was not unprepared")
-        left = [name for name in self._specs() if held.uid in name]
+        await self.in_time(self._kubelet.stop_pod(held.pod), "the claim was not unprepared")
+        left = [name for name in cdi_devices(self._cdi) if held.uid in name]
         if left:
             raise ScenarioFailed(f"the claim was unprepared, and CDI still describes {', '.join(left)}")
-        await server.ask("DELETE", f"{_CLAIMS}/{held.claim}")
+        await self._server.ask("DELETE", objects.claims(held.claim))
 
     # What there is ---------------------------------------------------------------------------------------------------
 
-    async def _slices(self, server: SimulatedApiServer) -> list[_Object]:
-        found: list[_Object] = (await server.ask("GET", _SLICES))["items"]
+    async def _slices(self) -> list[_Object]:
+        found: list[_Object] = (await self._server.ask("GET", objects.SLICES))["items"]
         return [each for each in found if each["spec"]["driver"] == self._driver]
-
-    def _specs(self) -> dict[str, _Object]:
-        """Return what a container runtime finds, by qualified name."""
-        found: dict[str, _Object] = {}
-        for path in self._cdi.glob("[!.]*.json"):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                spec = json.loads(path.read_text())
-                found |= {f"{spec['kind']}={device['name']}": device["containerEdits"] for device in spec["devices"]}
-        return found
 
     def _given(self, ids: Iterable[str]) -> _Object:
         """Return the edits of these CDI ids, put together.
@@ -417,7 +392,7 @@ class DraScenario(BaseScenario):
         Raises:
             ScenarioFailed: One cannot be resolved, so that no container could be made.
         """
-        specs = self._specs()
+        specs = cdi_devices(self._cdi)
         found: _Object = {}
         for each in ids:
             if each not in specs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -78,7 +79,7 @@ def command(
       2  an option is wrong, or the file is there already
     """  # noqa: D301 - click's mark for a block that keeps its lines
     silence_grpc()
-    from ..recording import KINDS, RecordingError, RecordingSession, Redaction, Writer, of_command
+    from ..recording import KINDS, RecordingError, Redaction, Writer, of_command, run_recording
 
     kinds = [kind.strip() for kind in redact.split(",") if kind.strip()]
     if unknown := sorted({*kinds} - {*KINDS}):
@@ -98,22 +99,21 @@ def command(
             )
         if plugin.device_plugin_dir.resolve() == kubelet.device_plugin_dir.resolve():
             raise Refusal(f"--plugin-root: {plugin_root} is the kubelet's own directory; name another one")
-        session = RecordingSession(
-            kubelet, plugin, start=of_command(program, mount=private_mount) if program else None, tell=click.echo
-        )
+        start = of_command(program, mount=private_mount) if program else None
         try:
-            writer = Writer(file, redaction=Redaction(kinds), profile=profile, on_error=session.stir)
+            writer = Writer(file, redaction=Redaction(kinds), profile=profile)
         except RecordingError as error:
             raise Refusal(str(error)) from None
         with closing(writer), refusing():
+            record = partial(run_recording, kubelet=kubelet, plugin=plugin, start=start, tell=click.echo)
             try:
-                anyio.run(session.run, writer)
+                failure, said = anyio.run(record, writer)
             except ConfigurationError:
                 raise
             except KdpError as error:
                 raise Failure(sentence(error)) from None
     if writer.error is not None:
         raise Failure(writer.error)
-    if session.failure:
-        tell_output(session.said)
-        raise Failure(session.failure)
+    if failure:
+        tell_output(said)
+        raise Failure(failure)

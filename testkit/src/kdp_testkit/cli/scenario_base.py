@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -67,14 +67,6 @@ class Misconfigured(Exception):
     """The plugin's process did not start because of what it was given; the text is its own sentence."""
 
 
-class Tell(Protocol):
-    """Tells one thing that happened: a name and fields for programs, a line for people."""
-
-    def __call__(self, event: str, line: str, fields: Mapping[str, object], *, at: float | None = None) -> None:
-        """Tell it; ``at`` is when, of `time.monotonic`, default now."""
-        ...
-
-
 class BaseScenario(ABC):
     """One run of a scenario.
 
@@ -82,7 +74,8 @@ class BaseScenario(ABC):
         arguments: What follows ``kdp run``: the target and its options.
         profile: Which kubelet.
         deadline: Seconds that one step may take.
-        tell: Told of each thing that happens.
+        tell: Told of each thing that happens: a name, a line for people, fields for programs, and ``at``, the time of
+            `time.monotonic`.
     """
 
     WHAT = "plugin"
@@ -91,7 +84,7 @@ class BaseScenario(ABC):
     is_lenient = False
     """Whether a plugin without a healthy device passes."""
 
-    def __init__(self, arguments: Sequence[str], *, profile: str, deadline: float, tell: Tell) -> None:
+    def __init__(self, arguments: Sequence[str], *, profile: str, deadline: float, tell: Callable[..., None]) -> None:
         self._arguments = arguments
         self._profile = profile
         self._deadline = deadline
@@ -101,7 +94,6 @@ class BaseScenario(ABC):
         self._probes_address = ""
         self._log: deque[str] = deque(maxlen=200)
         self._complaints: dict[str, None] = {}
-        self.take_record: Callable[[Mapping[str, object]], object] = lambda _: None  # of the log, also what is no fault
         self._broken = ""
         self._last_answer = ""
         self._exit_code: int | None = None
@@ -252,6 +244,9 @@ class BaseScenario(ABC):
         if rest:
             self._take_log_line(rest.decode(errors="replace"))
         self._log_complete.set()
+
+    def take_record(self, record: Mapping[str, object]) -> None:  # noqa: B027 - most scenarios need no record
+        """Take a record of the plugin's log, also one that is no fault."""
 
     def _take_log_line(self, line: str) -> None:
         try:

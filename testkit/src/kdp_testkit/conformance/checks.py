@@ -1,4 +1,4 @@
-"""What a check is, and how a module lists its checks.
+"""What a check is, what it may say besides what it saw, and how a module lists its checks.
 
 A check is one scenario of a contract, with that contract's number as its id; the sections that rules cite are those of
 docs/explanation/kubelet.md. It is a small coroutine that plays the scenario on a scene and returns what the kubelet
@@ -11,12 +11,24 @@ the modules that it names. Importing a module enters nothing anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Generic, Literal, TypeVar
 
 import attrs
 
-from .verdicts import Route
+Route = Literal["kubelet", "watcher"]
+"""How a plugin registers: it calls kubelet.sock, or the kubelet's plugin watcher finds its socket."""
+
+Status = Literal["passed", "failed", "not_applicable"]
+
+
+class Failed(Exception):
+    """The plugin did something else than the rule says; the text is what the kubelet saw."""
+
+
+class NotApplicable(Exception):
+    """The scenario cannot be played with this plugin; the text is the reason."""
+
 
 SceneT = TypeVar("SceneT")
 CheckFunction = Callable[[SceneT], Awaitable[str]]
@@ -39,8 +51,9 @@ class ConformanceCheck:
         routes: The ways of registering for which it has a meaning.
         levers: The levers that it needs.
         waits: Seconds that it must wait for nothing; 0: none. Those that wait are left out by ``quick``.
-        lasts: Seconds that it spends mostly waiting, if they are many: it is started first.
         alone: It measures the process, or disturbs others: nothing runs beside it but what only waits.
+        lasts: Seconds that it spends mostly waiting, if they are many: it is started first. Those that wait, if it is
+            not alone.
     """
 
     id: int
@@ -51,8 +64,8 @@ class ConformanceCheck:
     routes: tuple[Route, ...] = BOTH
     levers: tuple[str, ...] = ()
     waits: float = 0.0
-    lasts: float = 0.0
     alone: bool = False
+    lasts: float = attrs.field(default=attrs.Factory(lambda self: 0.0 if self.alone else self.waits, takes_self=True))
 
 
 @attrs.frozen(kw_only=True)
@@ -76,37 +89,11 @@ class Checks(Generic[SceneT]):
         """Go through the checks."""
         return iter(self._checks)
 
-    def add(
-        self,
-        id: int,
-        name: str,
-        *,
-        expected: str,
-        rule: str,
-        cure: str,
-        routes: Sequence[Route] = BOTH,
-        levers: Sequence[str] = (),
-        waits: float = 0.0,
-        lasts: float = 0.0,
-        alone: bool = False,
-    ) -> Callable[[CheckFunction[SceneT]], CheckFunction[SceneT]]:
+    def add(self, id: int, name: str, **more: Any) -> Callable[[CheckFunction[SceneT]], CheckFunction[SceneT]]:
         """Enter a coroutine into the list; the arguments are `ConformanceCheck`'s."""
 
         def enter(play: CheckFunction[SceneT]) -> CheckFunction[SceneT]:
-            check = Check(
-                id=id,
-                name=name,
-                expected=expected,
-                rule=rule,
-                cure=cure,
-                play=play,
-                routes=tuple(routes),
-                levers=tuple(levers),
-                waits=waits,
-                lasts=max(lasts, 0.0 if alone else waits),
-                alone=alone,
-            )
-            self._checks.append(check)
+            self._checks.append(Check(id=id, name=name, play=play, **more))
             return play
 
         return enter

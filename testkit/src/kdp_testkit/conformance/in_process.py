@@ -2,34 +2,91 @@
 
 The kit makes a device fail or heal by the vendor's levers, or through the backend's own reports. Levers win: then the
 vendor's detection is judged as well.
+
+A class derived from the vendor's stands between him and kdp. A hook may be ``def`` or ``async def``; what is put around
+it stays what it was, so that kdp calls it as it would have.
 """
 
 from __future__ import annotations
 
 import abc
+import inspect
 import logging
 import os
 import socket
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import anyio
+import anyio.to_thread
 import attrs
 from typing_extensions import override
 
 from kdp.model.backend import Reporter
 
+from .checks import Failed
 from .instance import Ending, Instance, LeverName, Levers, SharedLevers, Usage
-from .verdicts import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Iterable
     from pathlib import Path
 
     from anyio.abc import TaskStatus
+
+    from kdp.model.backend import DeviceBackend
+
+Hook = Callable[..., Any]
+
+
+def derive(backend: DeviceBackend, hooks: Mapping[str, object]) -> None:
+    """Make a backend one of a class that is derived from its own and has these attributes."""
+    cls = type(backend)
+    derived = type(cls.__name__, (cls,), {"__module__": cls.__module__, **hooks})
+    backend.__class__ = cast("type[DeviceBackend]", derived)
+
+
+async def called(hook: Hook, *arguments: Any) -> Any:
+    """Call a hook as kdp does: in the event loop, or in a thread if it is not asynchronous."""
+    if inspect.iscoroutinefunction(hook):
+        return await hook(*arguments)
+    return await anyio.to_thread.run_sync(hook, *arguments)
+
+
+def before(hook: Hook, call: Callable[[Any], object]) -> Hook:
+    """Return a hook of one argument that has something else called with it first."""
+    if inspect.iscoroutinefunction(hook):
+
+        async def asynchronous(self: DeviceBackend, argument: Any) -> Any:
+            call(argument)
+            return await hook(self, argument)
+
+        return asynchronous
+
+    def plain(self: DeviceBackend, argument: Any) -> Any:
+        call(argument)
+        return hook(self, argument)
+
+    return plain
+
+
+def after(hook: Hook, change: Callable[[DeviceBackend, Any], object]) -> Hook:
+    """Return a hook without arguments whose result is changed."""
+    if inspect.iscoroutinefunction(hook):
+
+        async def asynchronous(self: DeviceBackend) -> Any:
+            return change(self, await hook(self))
+
+        return asynchronous
+
+    def plain(self: DeviceBackend) -> Any:
+        return change(self, hook(self))
+
+    return plain
+
 
 PATIENCE = 10.0
 """Seconds that an instance has to end, and to ask its backend for reports."""

@@ -14,7 +14,7 @@ from typing import Literal
 import attrs
 from typing_extensions import override
 
-from .verdicts import NotApplicable
+from .checks import NotApplicable
 
 Lever = Callable[..., object]
 """Is given a device id. What it returns does not matter, but an awaitable is awaited."""

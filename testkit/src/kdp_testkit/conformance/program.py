@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import anyio
 from typing_extensions import override
 
+from .checks import NotApplicable
 from .instance import Ending, Instance, Lever, Levers, SharedLevers, Usage
-from .verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence

@@ -1,13 +1,17 @@
-"""What comes of checks: `CheckResult` of one, `ConformanceReport` of all that were run."""
+"""What comes of checks: `CheckResult` of one, `ConformanceReport` of all that were run.
+
+`render` tells a report to people and to programs, as text, JSON, JUnit's XML, or Markdown. It decides nothing.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from .checks import ConformanceCheck
-from .verdicts import Status
+from .checks import ConformanceCheck, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,23 +33,19 @@ class CheckResult:
     saw: str
     seconds: float = 0.0
 
+    @property
+    def reasons(self) -> dict[str, str]:
+        """What was seen, what was expected, the rule, and the cure."""
+        return {"saw": self.saw, "expected": self.check.expected, "rule": self.check.rule, "cure": self.check.cure}
+
     def in_full(self, *, indent: str = "  ") -> str:
-        """Return a failed check as text: what was seen, what was expected, the rule, and the cure."""
-        parts = {"saw": self.saw, "expected": self.check.expected, "rule": self.check.rule, "cure": self.check.cure}
-        lines = [f"{indent}{f'{name}:':<9} {text}" for name, text in parts.items()]
+        """Return a failed check as text, with its reasons."""
+        lines = [f"{indent}{f'{name}:':<9} {text}" for name, text in self.reasons.items()]
         return "\n".join([f"check {self.check.id}, {self.check.name}", *lines])
 
     def as_json(self) -> dict[str, object]:
         """Return the result as it stands in the JSON report."""
-        return {
-            "id": self.check.id,
-            "name": self.check.name,
-            "status": self.status,
-            "saw": self.saw,
-            "expected": self.check.expected,
-            "rule": self.check.rule,
-            "cure": self.check.cure,
-        }
+        return {"id": self.check.id, "name": self.check.name, "status": self.status, **self.reasons}
 
 
 def _by_id(results: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
@@ -104,3 +104,111 @@ class ConformanceReport:
             else f"kubelet {self.profile}: no check could be judged: "
             + "; ".join(f"{r.check.id}: {r.saw}" for r in self.results[:3])
         )
+
+
+_SECTIONS: Final = "sections: docs/explanation/kubelet.md in kdp's sources"
+"""Where the sections are that the rules of failed checks cite."""
+
+_WORDS: Final[dict[Status, str]] = {"passed": "passed", "failed": "FAILED", "not_applicable": "n/a"}
+
+
+def render(report: ConformanceReport, output: str) -> str:
+    """Return the report in one of `FORMATS`."""
+    return {"text": _text, "json": _json, "junit": _junit, "markdown": _markdown}[output](report)
+
+
+FORMATS: Final = ("text", "json", "junit", "markdown")
+
+
+def _head(report: ConformanceReport) -> str:
+    counts = report.summary
+    head = (
+        f"kubelet {report.profile}: {counts['passed']} passed, {counts['failed']} failed, "
+        f"{counts['not_applicable']} not applicable"
+    )
+    if report.left_out:
+        head += f"; left out because they wait long: {', '.join(map(str, report.left_out))}"
+    return head
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _indented(text: str, by: int) -> str:
+    return text.replace("\n", "\n" + " " * by)
+
+
+def _text(report: ConformanceReport) -> str:
+    lines: list[str] = []
+    for result in report.results:
+        lines.append(f"{result.check.id:>3}  {_WORDS[result.status]:<6}  {result.check.name}")
+        if result.status == "failed":
+            lines += [f"{'':13}{f'{name}:':<9} {_indented(text, 23)}" for name, text in result.reasons.items()]
+        else:
+            lines.append(f"             {_first_line(result.saw)}")
+    if any("section" in result.check.rule for result in report.of("failed")):
+        lines += ["", _SECTIONS]
+    return "\n".join([*lines, "", _head(report)])
+
+
+def _json(report: ConformanceReport) -> str:
+    return json.dumps(report.as_json(), indent=2)
+
+
+def _junit(report: ConformanceReport) -> str:
+    counts = report.summary
+    suite = ET.Element(
+        "testsuite",
+        name=f"kdp conformance {report.profile}",
+        tests=str(len(report.results)),
+        failures=str(counts["failed"]),
+        skipped=str(counts["not_applicable"]),
+        errors="0",
+    )
+    for result in report.results:
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=f"kdp.conformance.{report.profile}",
+            name=f"{result.check.id} {result.check.name}",
+            time=f"{result.seconds:.3f}",
+        )
+        if result.status == "failed":
+            ET.SubElement(case, "failure", message=_legal(_first_line(result.saw))).text = _legal(
+                "\n".join(f"{name}: {text}" for name, text in result.reasons.items())
+            )
+        elif result.status == "not_applicable":
+            ET.SubElement(case, "skipped", message=_legal(_first_line(result.saw)))
+        else:
+            ET.SubElement(case, "system-out").text = _legal(result.saw)
+    ET.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode")
+
+
+def _legal(text: str) -> str:
+    """Leave out the control characters that XML 1.0 cannot hold: a program's output may have any."""
+    return "".join(char for char in text if char in "\t\n" or (ord(char) >= 32 and not 0xD800 <= ord(char) <= 0xDFFF))
+
+
+def _markdown(report: ConformanceReport) -> str:
+    lines = [_head(report), "", "| id | check | status | saw |", "|---|---|---|---|"]
+    for result in report.results:
+        saw = _first_line(result.saw).replace("|", "\\|")
+        lines.append(f"| {result.check.id} | {result.check.name} | {_WORDS[result.status]} | {saw} |")
+    for result in report.of("failed"):
+        lines += [
+            "",
+            f"### {result.check.id}: {result.check.name}",
+            "",
+            f"- expected: {result.check.expected}",
+            f"- rule: {result.check.rule}",
+            f"- cure: {result.check.cure}",
+            "",
+            "```",
+            result.saw.replace("```", "'''"),
+            "```",
+        ]
+    if any("section" in result.check.rule for result in report.of("failed")):
+        lines += ["", _SECTIONS]
+    return "\n".join(lines)

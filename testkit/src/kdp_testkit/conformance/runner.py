@@ -20,8 +20,8 @@ from ..dra.status import ApiRefused
 from ..lifetime import leaves
 from ..protocol.pods import AdmissionError, ContainerStartError, NotReached, ScenarioError
 from ..protocol.wire import CallError
+from .checks import Failed, NotApplicable, Status
 from .reports import CheckResult, ConformanceReport
-from .verdicts import Failed, NotApplicable, Status
 
 if TYPE_CHECKING:
     from .checks import Check

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 
-from .verdicts import Failed
+from .checks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

@@ -2,7 +2,7 @@
 
 Everything here dies with a crash; what survives one (directories, pods, faults, the log) is `SimulatedKubelet`'s.
 The order of a start is the kubelet's (contract section 4.2): checkpoint, directory, wiping, bind, listen, then
-the plugin watcher. The decisions are in `manager`, `clients` and `watcher`; this module only carries them out.
+the plugin watcher. The decisions are in `manager`, `client` and `watcher`; this module only carries them out.
 
 Rule: a connection is closed only where the kubelet closes it. Those that it leaks (section 2.5) stay open until
 the end of its life, as they do in the real one.
@@ -15,7 +15,7 @@ import secrets
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -23,19 +23,17 @@ from .. import events
 from ..armed_faults import ArmedFaults, RegisterFault
 from ..protocol import validation
 from ..protocol.listener import Listener
-from ..protocol.registry import Refusal, RegistryServer
+from ..protocol.registry import Refusal, RegistryServer, joined_path
 from ..protocol.wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices, settle
 from ..watcher import PluginHandler, PluginWatcher
 from .assignments import AlreadyConnected, Endpoint
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
-from .client import Client, joined_path, register_text
-from .client_records import ClientTable
-from .podresources import PodResources
-from .podsapi import PodsApi
+from .client import Client, ClientTable, register_text
+from .nodeapi import PodResources, PodsApi
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
+    from collections.abc import Callable, Collection, Generator, Iterable
     from pathlib import Path
 
     from anyio.abc import TaskGroup, TaskStatus
@@ -78,7 +76,7 @@ class KubeletProcess:
         seen_at: str = "",
     ) -> None:
         self.manager = manager
-        self.clients: ClientTable[Client] = ClientTable(one_per_resource=profile.one_client_per_resource)
+        self.clients = ClientTable(one_per_resource=profile.one_client_per_resource)
         self.streams: list[Client] = []
         self.registered: set[str] = set()
         self._paths = paths
@@ -197,24 +195,6 @@ class KubeletProcess:
         """Remove kubelet.sock, as the orderly end of the device manager does."""
         for listener in self._listeners:
             listener.unlink()
-
-    def stop_listening(self) -> None:
-        """Let the registry die: kubelet.sock refuses, everything else lives."""
-        for listener in self._listeners:
-            listener.refuse()
-
-    def new_listener(self) -> None:
-        """Replace kubelet.sock by a new socket, in one step; connections to the old one live on."""
-        path = self._paths.kubelet_socket
-        listener = Listener(path.with_name(".kubelet.sock.new"), self._inner)
-        self._listeners.append(listener)
-        listener.listen()
-        listener.rename(path)
-        self.start_soon(listener.serve)
-
-    def start_soon(self, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run this until the kubelet's end."""
-        self._running_tasks.start_soon(task)
 
     # Registration over kubelet.sock --------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """`Api`: what a simulated API server answers to a request; no sockets (that is `server`).
 
-Who asks (tokens), whether he may (permissions), what is wrong now (`ApiFaults`), then admission, dropped fields,
-validation, and the store. One answer for each request; a watch is answered with where it begins.
+What is wrong now (`ApiFaults`), then admission, dropped fields, validation, and the store. Everybody may do everything.
+One answer for each request; a watch is answered with where it begins.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 from typing_extensions import override
 
-from .patches import applied, json_patched, with_owner
-from .rules import Account, check_claim_status, check_slice, drop_disabled, drop_disabled_of_claim
+from .rules import (
+    Cause,
+    applied,
+    check_claim_status,
+    check_slice,
+    drop_disabled,
+    drop_disabled_of_claim,
+    json_patched,
+    with_owner,
+)
 from .status import ApiRefused, Kind
 from .store import KINDS, Store, StoreChange, selected
 
@@ -24,8 +32,8 @@ if TYPE_CHECKING:
     from .profiles import DraProfile
 
 Object = dict[str, Any]
-Admission = Callable[[str, Account, Object], str | None]
-"""Judge a write of a ResourceSlice by operation, user, and object; return why it is denied."""
+Admission = Callable[[str, Object], str | None]
+"""Judge a write of a ResourceSlice by operation and object; return why it is denied."""
 
 _PATH: Final = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)"
@@ -42,7 +50,7 @@ class Request:
         method: As ``GET``.
         path: Without the query.
         query: Its parameters.
-        token: The bearer's; "": none.
+        token: The bearer's; "": none; None: the test asks itself, and not over the network.
         body: What was sent.
         kind: The body's content type.
     """
@@ -50,7 +58,7 @@ class Request:
     method: str
     path: str
     query: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    token: str = ""
+    token: str | None = ""
     body: bytes = b""
     kind: str = ""
 
@@ -100,7 +108,6 @@ class Api:
 
     Attributes:
         store: Its objects.
-        accounts: Who has which token; empty: everybody may do everything.
         admission: Judges writes of slices (ValidatingAdmissionPolicy); None: nobody does.
         requests: What was asked, in order, with the status of the answer.
     """
@@ -111,7 +118,6 @@ class Api:
             (on.add if is_on else on.discard)(gate)
         self.profile = attrs.evolve(profile, gates=frozenset(on))
         self.store = Store()
-        self.accounts: dict[str, Account] = {}
         self.admission: Admission | None = None
         self.requests: list[tuple[str, int]] = []
         self._kinds = {(kind.group, kind.plural): kind for kind in KINDS}
@@ -143,7 +149,6 @@ class Api:
                 self.store.delete(slices, "", item["metadata"]["name"])
 
     def _answer(self, request: Request) -> ApiAnswer | Watch:
-        account = self._account(request.token)
         if request.path == "/version":
             major, minor, _ = self.profile.kubernetes.split(".")
             body = {
@@ -153,34 +158,29 @@ class Api:
                 "platform": "linux/amd64",
             }
             return ApiAnswer(status=200, body=body)
+        verb, kind, namespace, name, sub = self.target(request)
+        if verb in ("get", "list", "watch"):
+            return self._read(request, verb, kind, namespace, name)
+        if verb in ("delete", "deletecollection"):
+            return self._delete(request, verb, kind, namespace, name)
+        if verb == "create":
+            return self._create(request, kind, namespace)
+        if verb == "update":
+            return self._update(request, kind, namespace, name, sub)
+        return self._patch(request, kind, name, sub)
+
+    def target(self, request: Request) -> tuple[str, Kind, str, str, str]:
+        """Return what a request is about: verb, kind, namespace, name and subresource.
+
+        Raises:
+            ApiRefused: There is no such thing (404), or it cannot be done (405).
+        """
         match = _PATH.fullmatch(request.path)
         kind = self._kinds.get((match["group"] or "", match["plural"])) if match else None
         if match is None or kind is None:
             raise ApiRefused(404, "the server could not find the requested resource")
-        namespace, name, sub = match["namespace"] or "", match["name"] or "", match["sub"] or ""
-        verb = self._verb(request, name)
-        resource = f"{kind.plural}/{sub}" if sub else kind.plural
-        why = self._why_not(account, verb, kind, resource, namespace, name)
-        if why is not None:
-            raise kind.forbidden(name, why)
-        if verb in ("get", "list", "watch"):
-            return self._read(request, verb, kind, namespace, name)
-        if verb in ("delete", "deletecollection"):
-            return self._delete(request, verb, kind, namespace, name, account)
-        if verb == "create":
-            return self._create(request, kind, namespace, account)
-        if verb == "update":
-            return self._update(request, kind, namespace, name, sub, account)
-        return self._patch(request, kind, name, sub)
-
-    # -- who may -------------------------------------------------------------------------------------------------------
-
-    def _account(self, token: str) -> Account:
-        if not self.accounts:
-            return Account(name="admin")
-        if token not in self.accounts:
-            raise ApiRefused(401, "Unauthorized")
-        return self.accounts[token]
+        name = match["name"] or ""
+        return self._verb(request, name), kind, match["namespace"] or "", name, match["sub"] or ""
 
     @staticmethod
     def _verb(request: Request, name: str) -> str:
@@ -192,13 +192,6 @@ class Api:
         if not verb:
             raise ApiRefused(405, "the server does not allow this method on the requested resource")
         return verb
-
-    @staticmethod
-    def _why_not(account: Account, verb: str, kind: Kind, resource: str, namespace: str, name: str) -> str | None:
-        if account.may(verb, resource, name):
-            return None
-        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-        return f'User "{account.name}" cannot {verb} resource "{resource}" in API group "{kind.group}" {where}'
 
     # -- verbs ---------------------------------------------------------------------------------------------------------
 
@@ -220,9 +213,11 @@ class Api:
                 seconds=float(request.query.get("timeoutSeconds", "1800")),
                 bookmarks=request.query.get("allowWatchBookmarks") in ("true", "1", "True"),
             )
-        items = self.store.all(kind, namespace, matches, *self._page(request))
-        metadata: Object = {"resourceVersion": str(self.store.version)}
         limit = int(request.query.get("limit") or 0)
+        after = self._after(request.query.get("continue", ""))
+        # One more than asked for tells of a next page.
+        items = self.store.all(kind, namespace, matches, after, limit + 1 if limit else None)
+        metadata: Object = {"resourceVersion": str(self.store.version)}
         if 0 < limit < len(items):
             last = items[limit - 1]["metadata"]
             metadata["continue"] = json.dumps([self.store.version, last.get("namespace", ""), last["name"]])
@@ -230,21 +225,18 @@ class Api:
         listed = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": items}
         return ApiAnswer(status=200, body=listed)
 
-    def _page(self, request: Request) -> tuple[tuple[str, str] | None, int | None]:
-        """Return behind which object a page begins, and how many are to be looked at: one more tells of a next page.
+    def _after(self, token: str) -> tuple[str, str] | None:
+        """Return behind which object a page begins; None: at the first.
 
         Raises:
             ApiRefused: The list's version is too old (410).
         """
-        limit = int(request.query.get("limit") or 0)
-        token = request.query.get("continue", "")
-        after: tuple[str, str] | None = None
-        if token:
-            version, where, name = json.loads(token)
-            if version < self.store.compacted:
-                raise ApiRefused(410, "The provided continue parameter is too old to display a consistent list result.")
-            after = where, name
-        return after, limit + 1 if limit else None
+        if not token:
+            return None
+        version, where, name = json.loads(token)
+        if version < self.store.compacted:
+            raise ApiRefused(410, "The provided continue parameter is too old to display a consistent list result.")
+        return where, name
 
     def _patch(self, request: Request, kind: Kind, name: str, sub: str) -> ApiAnswer:
         """Change a Node by a JSON patch, or apply its labels; other objects are replaced."""
@@ -264,7 +256,7 @@ class Api:
             raise ApiRefused(415, f"the simulated API server takes no patch of type {request.kind}")
         return ApiAnswer(status=200, body=self.store.replace(kind, "", name, new, is_dry=_is_dry(request)))
 
-    def _create(self, request: Request, kind: Kind, namespace: str, account: Account) -> ApiAnswer:
+    def _create(self, request: Request, kind: Kind, namespace: str) -> ApiAnswer:
         item = self._object(request, kind)
         meta = item["metadata"]
         if not meta.get("name") and not meta.get("generateName"):
@@ -273,39 +265,37 @@ class Api:
             )
         if kind.plural == "resourceclaims":
             item.pop("status", None)
-        self._judge(kind, item, None, account)
+        self._judge(kind, item, None)
         created = self.store.create(kind, namespace, item, is_dry=_is_dry(request))
         return ApiAnswer(status=201, body=created)
 
-    def _update(self, request: Request, kind: Kind, namespace: str, name: str, sub: str, account: Account) -> ApiAnswer:
+    def _update(self, request: Request, kind: Kind, namespace: str, name: str, sub: str) -> ApiAnswer:
         item = self._object(request, kind)
         old = self.store.get(kind, namespace, name)
         if sub == "status":
             item = {**old, "status": item.get("status", {}), "metadata": {**old["metadata"], **_versions(item)}}
             if kind.plural == "resourceclaims":
-                self._judge_status(item, old, account)
+                self._judge_status(item, old)
         else:
             if "status" in old:
                 item["status"] = old["status"]
             # A conflict counts before what is wrong with the object.
             if item["metadata"].get("resourceVersion") in (None, "", old["metadata"]["resourceVersion"]):
-                self._judge(kind, item, old, account)
+                self._judge(kind, item, old)
         return ApiAnswer(status=200, body=self.store.replace(kind, namespace, name, item, is_dry=_is_dry(request)))
 
-    def _delete(
-        self, request: Request, verb: str, kind: Kind, namespace: str, name: str, account: Account
-    ) -> ApiAnswer:
+    def _delete(self, request: Request, verb: str, kind: Kind, namespace: str, name: str) -> ApiAnswer:
         if verb == "deletecollection":
             matches = selected(kind, request.query)
             deleted = self.store.all(kind, namespace, matches)
             for item in deleted:
-                self._admit("DELETE", kind, item, account)
+                self._admit("DELETE", kind, item)
                 self.store.delete(kind, item["metadata"].get("namespace", ""), item["metadata"]["name"])
             return ApiAnswer(
                 status=200, body={"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "items": deleted}
             )
         options = json.loads(request.body or b"{}")
-        self._admit("DELETE", kind, self.store.get(kind, namespace, name), account)
+        self._admit("DELETE", kind, self.store.get(kind, namespace, name))
         return ApiAnswer(status=200, body=self.store.delete(kind, namespace, name, options.get("preconditions")))
 
     # -- judgement -----------------------------------------------------------------------------------------------------
@@ -321,29 +311,29 @@ class Api:
         found: Object = {"metadata": {}, **item}
         return found
 
-    def _judge(self, kind: Kind, item: Object, old: Object | None, account: Account) -> None:
+    def _judge(self, kind: Kind, item: Object, old: Object | None) -> None:
         if kind.plural != "resourceslices":
             return
         try:
-            self._judge_slice(kind, item, old, account)
+            self._judge_slice(kind, item, old)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             text = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error!r}'
             raise ApiRefused(400, text) from error
 
-    def _judge_slice(self, kind: Kind, item: Object, old: Object | None, account: Account) -> None:
+    def _judge_slice(self, kind: Kind, item: Object, old: Object | None) -> None:
         drop_disabled(item, self.profile.gates)
         for device in item.get("spec", {}).get("devices", ()):
             for taint in device.get("taints", ()):
                 taint.setdefault("timeAdded", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-        self._admit("CREATE" if old is None else "UPDATE", kind, item, account)
+        self._admit("CREATE" if old is None else "UPDATE", kind, item)
         causes = check_slice(item, old)
         if causes:
             raise kind.invalid(item["metadata"].get("name", ""), causes)
 
-    def _admit(self, operation: str, kind: Kind, item: Object, account: Account) -> None:
+    def _admit(self, operation: str, kind: Kind, item: Object) -> None:
         if kind.plural != "resourceslices" or self.admission is None:
             return
-        denial = self.admission(operation, account, item)
+        denial = self.admission(operation, item)
         if denial is not None:
             name = item["metadata"].get("name", "")
             refused = kind.forbidden(
@@ -351,21 +341,20 @@ class Api:
             )
             raise ApiRefused(422, refused.message, details=refused.details)
 
-    def _judge_status(self, item: Object, old: Object, account: Account) -> None:
+    def _judge_status(self, item: Object, old: Object) -> None:
         if item["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
             return  # a conflict counts first
         kind = self._kinds["resource.k8s.io", "resourceclaims"]
         drop_disabled_of_claim(item, self.profile.gates)
         for device in item["status"].get("devices", ()):
             device.setdefault("conditions", None)
-
-        def allowed(verb: str, resource: str, namespace: str, name: str) -> str | None:
-            why = self._why_not(account, verb, kind, resource, namespace, name)
-            return None if why is None else kind.forbidden(name, why).message.replace(kind.plural, resource, 1)
-
-        causes = check_claim_status(item, old, profile=self.profile, account=account, verb="update", allowed=allowed)
+        causes = self.causes_of_status(item, old)
         if causes:
             raise kind.invalid(old["metadata"]["name"], causes)
+
+    def causes_of_status(self, item: Object, old: Object) -> list[Cause]:
+        """Return what is wrong with a claim's new status; the old one matters where not everybody may do everything."""
+        return check_claim_status(item)
 
 
 def _is_dry(request: Request) -> bool:

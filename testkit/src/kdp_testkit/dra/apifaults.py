@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ..protocol.pods import ScenarioError
+from ..armed_faults import Countdown
 from .status import ApiRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .api import Api, Request
+
+_Armed = tuple[dict[str, Any], str, str]
+"""What an `ApiRefused` is made with, and of which requests: the method ("": any), and how the path ends."""
 
 
 class ApiFaults:
@@ -25,7 +25,7 @@ class ApiFaults:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._armed: list[tuple[Callable[[], ApiRefused], str, str, float]] = []
+        self._armed: Countdown[_Armed] = Countdown("requests")
         self.met = 0
         self.is_away = False
         self.delay = 0.0
@@ -37,52 +37,46 @@ class ApiFaults:
         self.is_away = False
         self.delay = 0.0
 
-    def meet(self, request: Request, *, is_own: bool = False) -> None:
-        """Refuse a request that a fault meets.
-
-        Args:
-            request: The request.
-            is_own: Whether it does not come over the network, so that no proxy can answer it.
+    def meet(self, request: Request) -> None:
+        """Refuse a request that a fault meets; what does not come over the network no proxy can answer.
 
         Raises:
             ApiRefused: One does.
         """
-        for index, (make, method, path, left) in enumerate(self._armed):
-            refusal = make()
-            if is_own and refusal.content is not None:
-                continue
-            if method in ("", request.method) and request.path.endswith(path):
-                self.met += 1
-                if left <= 1:
-                    del self._armed[index]
-                else:
-                    self._armed[index] = make, method, path, left - 1
-                raise refusal
 
-    def too_many_requests(self, retry_after: int = 1, *, method: str = "", times: int | None = 1) -> None:
-        """429 with Retry-After, as priority and fairness answers. A good client waits so long."""
-        text = "the server has received too many requests and has asked us to try again later"
-        self._arm(lambda: ApiRefused(429, text, retry_after=retry_after), method, times)
+        def is_met(armed: _Armed) -> bool:
+            refusal, method, path = armed
+            if refusal["content"] is not None and request.token is None:
+                return False
+            return method in ("", request.method) and request.path.endswith(path)
 
-    def internal_error(
-        self, text: str = "etcdserver: request timed out", *, method: str = "", times: int | None = 1
+        for refusal, _, _ in self._armed.meeting(is_met):
+            self.met += 1
+            raise ApiRefused(**refusal)
+
+    def refused(
+        self,
+        status: int,
+        text: str = "",
+        *,
+        retry_after: int | None = None,
+        content: bytes | None = None,
+        method: str = "",
+        path: str = "",
+        times: int | None = 1,
     ) -> None:
+        """A refusal; with ``path`` only of requests whose path ends so. A good client tries again, with growing pauses.
+
+        With ``retry_after`` it says how many seconds to wait, as priority and fairness do (429); a good client does.
+        With ``content`` these bytes are the answer, as a proxy sends a page of its own; a good client takes them for
+        nothing, and asks again.
+        """
+        refusal = {"status": status, "message": text, "retry_after": retry_after, "content": content}
+        self._armed.arm((refusal, method, path), times)
+
+    def internal_error(self, *, method: str = "", times: int | None = 1) -> None:
         """500. A good client tries again, with growing pauses."""
-        self._arm(lambda: ApiRefused(500, text), method, times)
-
-    def unavailable(self, *, method: str = "", times: int | None = 1) -> None:
-        """503, as while a server starts or ends. A good client tries again."""
-        self._arm(lambda: ApiRefused(503, "apiserver is shutting down"), method, times)
-
-    def refused(self, status: int, text: str, *, method: str = "", path: str = "", times: int | None = 1) -> None:
-        """Any other refusal; with ``path`` only of requests whose path ends so."""
-        self._arm(lambda: ApiRefused(status, text), method, times, path)
-
-    def odd_answer(
-        self, content: bytes, *, status: int = 200, method: str = "", path: str = "", times: int | None = 1
-    ) -> None:
-        """These bytes, as a proxy sends a page of its own. A good client takes them for nothing, and asks again."""
-        self._arm(lambda: ApiRefused(status, "", content=content), method, times, path)
+        self.refused(500, "etcdserver: request timed out", method=method, times=times)
 
     def away(self) -> None:
         """The server is gone: connections are refused or break, watches end abruptly. `back` ends it.
@@ -112,18 +106,3 @@ class ApiFaults:
         """
         self._api.store.compact()
         self.drop_watches()
-
-    def rotate_token(self, old: str, new: str) -> None:
-        """A token is replaced; who uses the old one is told 401. A good client reads its file again.
-
-        Raises:
-            ScenarioError: There is no such token.
-        """
-        if old not in self._api.accounts:
-            raise ScenarioError(f"there is no token {old!r} to rotate")
-        self._api.accounts[new] = self._api.accounts.pop(old)
-
-    def _arm(self, make: Callable[[], ApiRefused], method: str, times: int | None, path: str = "") -> None:
-        if times is not None and times < 1:
-            raise ScenarioError(f"a fault cannot meet {times} requests")
-        self._armed.append((make, method, path, math.inf if times is None else times))

@@ -22,12 +22,10 @@ from ..patience import PATIENCE
 from ..protocol.pods import ScenarioError
 from ..serving import until_ready
 from . import objects
-from .kubeconfig import write_kubeconfig
 from .kubelet import SimulatedDraKubelet
 from .pods import DraPod
-from .profiles import DEFAULT_PROFILE, DraProfile
-from .server import SimulatedApiServer
-from .timings import DraTimings
+from .profiles import DEFAULT_PROFILE, DraProfile, DraTimings
+from .server import SimulatedApiServer, write_kubeconfig
 
 if TYPE_CHECKING:
     import os
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
     from kdp.hardware import Host
     from kdp.model.backend import DeviceBackend
 
-_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
-_CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 _QUICK: Final = DraTimings(watcher=0.1)
 """The kubelet's own look for sockets is every second."""
 
@@ -80,7 +76,7 @@ class SimulatedCluster(AsyncContextManagerMixin):
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         async with self.server:
-            await self.server.ask("POST", "/api/v1/nodes", objects.node(self.kubelet.node))
+            await self.server.ask("POST", objects.NODES, objects.node(self.kubelet.node))
             async with self.kubelet:
                 yield self
 
@@ -138,19 +134,16 @@ class SimulatedCluster(AsyncContextManagerMixin):
         requests = [f"r{number}" for number in range(len(devices))]
         name = f"pod-{next(self._numbers)}"
         pod = DraPod(claims={"devices": name}, name=name)
-        claim = await self.server.ask("POST", _CLAIMS, objects.claim(pod.name, requests=requests))
         results = [
-            objects.result(published[name]["driver"], name, request=request, pool=published[name]["pool"]["name"])
-            for name, request in zip(devices, requests, strict=True)
+            objects.result(published[device]["driver"], device, request=request, pool=published[device]["pool"]["name"])
+            for device, request in zip(devices, requests, strict=True)
         ]
         config: Sequence[dict[str, Any]] = ()
         if parameters is not None:
             driver = published[devices[0]]["driver"]
             held = {"apiVersion": f"{driver}/v1", **parameters}
             config = [{"source": "FromClaim", "requests": requests, "opaque": {"driver": driver, "parameters": held}}]
-        allocated = objects.allocation(results, config=config, node=self.kubelet.node)
-        claim["status"] = {"allocation": allocated, "reservedFor": objects.reserved(pod)}
-        await self.server.ask("PUT", f"{_CLAIMS}/{pod.name}/status", claim)
+        await objects.allocated_claim(self.server.ask, name, results, config=config, pods=[pod], node=self.kubelet.node)
         return pod
 
     async def start(self, pod: DraPod) -> ContainerEdits:
@@ -170,11 +163,11 @@ class SimulatedCluster(AsyncContextManagerMixin):
             PodStopError: The driver cannot undo the claim.
         """
         await self.kubelet.stop_pod(pod)
-        await self.server.ask("DELETE", f"{_CLAIMS}/{pod.name}")
+        await self.server.ask("DELETE", objects.claims(pod.name))
 
     async def _published(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return each device behind its slice."""
-        slices = (await self.server.ask("GET", _SLICES))["items"]
+        slices = (await self.server.ask("GET", objects.SLICES))["items"]
         return [(each["spec"], device) for each in slices for device in each["spec"].get("devices") or ()]
 
     def _edits(self, name: str) -> ContainerEdits:

@@ -17,7 +17,6 @@ from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
 from .. import events as common
-from ..armed_faults import WatcherQueue
 from ..events import Event, EventLog
 from ..lifetime import Lifetime, temporary_root, ungrouped
 from ..patience import PATIENCE
@@ -27,8 +26,7 @@ from .claims import CHECKPOINT_NAME, ClaimEntry, ClaimRefusal
 from .faults import DraFaults
 from .kubelet_process import ApiRequest, DraKubeletProcess
 from .pods import DraPod, PodStartError, PodStopError
-from .profiles import DEFAULT_PROFILE, DraProfile, profile_named
-from .timings import DraTimings
+from .profiles import DEFAULT_PROFILE, DraProfile, DraTimings, profile_named
 
 if TYPE_CHECKING:
     import os
@@ -81,8 +79,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         self.node = node
         self.profile = profile_named(profile)
         self.events = EventLog(listener)
-        self._armed = WatcherQueue()
-        self.faults = DraFaults(self._armed, self.checkpoint, lambda: self._process)
+        self.faults = DraFaults(lambda: self._process)
         self._ask = ask
         self._tells_health = tells_health
         self._timings = timings or DraTimings()
@@ -160,7 +157,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             ask=self._ask,
             active_pods=lambda: list(self._pods),
             log=self.events,
-            faults=self._armed,
+            faults=self.faults.armed,
             timings=self._timings,
             rng=self._rng,
         )

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from ..protocol.registry import Refusal
-from ..protocol.wire import CallError, PluginInfo, PluginStream, settle
-from ..watcher import PluginHandler, PluginWatcher, WatchedFaults
+from ..protocol.wire import CallError, PluginInfo, settle
+from ..watcher import PluginHandler, PluginWatcher
 from . import events
 from .claims import (
     CHECKPOINT_NAME,
@@ -29,10 +29,9 @@ from .claims import (
     judge,
     skips_of,
 )
-from .drivers import DriverTable, choose_health_service, choose_service
+from .drivers import DriverInstance, DriverTable, choose_health_service, choose_service, decode_health
 from .health import HEALTH_NAME, HealthCache
 from .status import ApiRefused
-from .wire import DriverConnection, decode_health
 
 if TYPE_CHECKING:
     import random
@@ -41,10 +40,10 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from ..armed_faults import WatcherQueue
     from ..events import EventLog
     from .pods import DraPod
-    from .profiles import DraProfile
-    from .timings import DraTimings
+    from .profiles import DraProfile, DraTimings
 
 _T = TypeVar("_T")
 
@@ -52,26 +51,6 @@ DRA_PLUGIN_TYPE = "DRAPlugin"
 
 ApiRequest = Callable[[str, str], Awaitable[dict[str, Any]]]
 """Asks the API server as the kubelet: method and path with query; raises `ApiRefused`."""
-
-
-class DriverInstance:
-    """One registered instance of a driver."""
-
-    def __init__(self, driver: str, endpoint: str, service: str, health_service: str) -> None:
-        self.driver = driver
-        self.endpoint = endpoint
-        self.service = service
-        self.health_service = health_service
-        self.connection = DriverConnection(endpoint, service)
-        self.is_connected = False
-        self.is_gone = False
-        self.kept = anyio.CancelScope()
-        self.health: PluginStream | None = None
-
-    def end_health(self) -> None:
-        """Cancel the health stream."""
-        if self.health is not None:
-            self.health.cancel()
 
 
 class DraKubeletProcess:
@@ -102,7 +81,7 @@ class DraKubeletProcess:
         ask: ApiRequest,
         active_pods: Callable[[], Collection[str]],
         log: EventLog,
-        faults: WatchedFaults,
+        faults: WatcherQueue,
         timings: DraTimings,
         rng: random.Random,
     ) -> None:
@@ -111,7 +90,7 @@ class DraKubeletProcess:
         self.claims = ClaimCache(profile, _read(self._checkpoint))
         self.health = HealthCache(says_more=profile.health_says_more, has_limit=profile.guards_unprepare)
         self.health.load(_read(self._health_file), now=time.monotonic(), wall=time.time())
-        self.drivers: DriverTable[DriverInstance] = DriverTable()
+        self.drivers = DriverTable()
         self._profile = profile
         self._tells_health = tells_health
         self._node = node

@@ -5,14 +5,24 @@ A simulated API server has no scheduler and no controllers: what they would writ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from .pods import DraPod
 
 Object = dict[str, Any]
+
+NODES: Final = "/api/v1/nodes"
+SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+def claims(name: str = "", *, namespace: str = "default") -> str:
+    """Return the path of a ResourceClaim; "": of all in the namespace."""
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    return f"{path}/{name}" if name else path
 
 
 def node(name: str = "node0") -> Object:
@@ -58,6 +68,26 @@ def allocation(
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
         allocated["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     return allocated
+
+
+async def allocated_claim(
+    ask: Callable[..., Awaitable[Object]],
+    name: str,
+    results: Sequence[Mapping[str, Any]],
+    *,
+    config: Iterable[Mapping[str, Any]] = (),
+    pods: Iterable[DraPod] = (),
+    node: str | None = "node0",
+) -> Object:
+    """Make a claim in the namespace ``default`` to which the scheduler has allocated these results, and return it."""
+    counts = Counter(each["request"].partition("/")[0] for each in results)
+    made = claim(name, requests=counts)
+    for request in made["spec"]["devices"]["requests"]:
+        request["exactly"]["count"] = counts[request["name"]]
+    made = await ask("POST", claims(), made)
+    made["status"] = {"allocation": allocation(results, config=config, node=node), "reservedFor": reserved(*pods)}
+    await ask("PUT", f"{claims(name)}/status", made)
+    return made
 
 
 def reserved(*pods: DraPod) -> list[Object]:

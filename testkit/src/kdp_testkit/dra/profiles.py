@@ -1,6 +1,7 @@
 """Which Kubernetes is simulated for DRA: one frozen value for each minor version, with nothing but the differences.
 
 Read in ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra`` and ``pkg/features`` of 1.34.4, 1.36.3 and 1.37.1.
+`DraTimings` says how long things take, in all of them.
 """
 
 from __future__ import annotations
@@ -114,3 +115,24 @@ DEFAULT_PROFILE: Final = "k137"
 def profile_named(profile: str | DraProfile) -> DraProfile:
     """Return the profile of that name, as `kdp_testkit.profiles.profile_named` does."""
     return named(profile, PROFILES, "DRA")
+
+
+@attrs.frozen(kw_only=True)
+class DraTimings:
+    """How long things take, in seconds; by default as in the kubelet.
+
+    Attributes:
+        call: For one call of Prepare or Unprepare.
+        wiping_delay: Until a driver's slices are wiped after the last connection to it was lost.
+        wiping_retry: Until a failed wiping is tried again, doubled each time.
+        health_retry: Until a health stream that ended is opened again.
+        reconcile: Between two looks for pods that are gone.
+        watcher: Between two looks of the plugin watcher.
+    """
+
+    call: float = 45.0
+    wiping_delay: float = 30.0
+    wiping_retry: float = 1.0
+    health_retry: float = 5.0
+    reconcile: float = 60.0
+    watcher: float = 1.0

@@ -1,4 +1,4 @@
-"""What an API server checks and changes of a DRA object: gates, immutable fields, the status of claims. No I/O.
+"""What an API server checks and changes of an object: gates, immutable fields, the status of claims, patches. No I/O.
 
 Source: ``k8s.io/kubernetes`` ``pkg/registry/resource`` (``resourceslice/strategy.go``, ``utils.go``) of 1.34 to 1.37.
 What a ResourceSlice may hold it does not know: that a real server says.
@@ -6,19 +6,19 @@ What a ResourceSlice may hold it does not know: that a real server says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import copy
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
+from .status import ApiRefused
 
 if TYPE_CHECKING:
-    from .profiles import DraProfile
+    from collections.abc import Mapping, Sequence
+
+    from .status import Kind
 
 Object = dict[str, Any]
 Cause = tuple[str, str, str]
 """Reason, field and sentence, as the causes of a Status have them."""
-Allowed = Callable[[str, str, str, str], str | None]
-"""Whether the account may: verb, resource with subresource, namespace, name; returns why not, or None."""
 
 _OF_SPEC: Final[Mapping[str, tuple[str, ...]]] = {
     "DRAPartitionableDevices": ("sharedCounters", "perDeviceNodeSelection"),
@@ -30,39 +30,6 @@ _OF_DEVICE: Final[Mapping[str, tuple[str, ...]]] = {
     "DRADeviceTaints": ("taints",),
     "DRADeviceBindingConditions": ("bindsToNode", "bindingConditions", "bindingFailureConditions"),
 }
-
-
-@attrs.frozen(kw_only=True)
-class Account:
-    """Who asks.
-
-    Attributes:
-        name: As ``system:serviceaccount:kube-system:driver``.
-        node: The node that its token is bound to; "": to none.
-        rules: What it may: verbs, resource with subresource, and names ("" for all) of each rule; None: everything.
-    """
-
-    name: str
-    node: str = ""
-    rules: tuple[tuple[frozenset[str], str, str], ...] | None = None
-
-    @classmethod
-    def allowed(cls, name: str, rules: Mapping[str, str], *, node: str = "") -> Account:
-        """Return an account with its verbs by resource, with ``/NAME`` after a colon for a single name."""
-        return cls(
-            name=name,
-            node=node,
-            rules=tuple(
-                (frozenset(verbs.split(",")), resource.partition(":")[0], resource.partition(":")[2])
-                for resource, verbs in rules.items()
-            ),
-        )
-
-    def may(self, verb: str, resource: str, name: str) -> bool:
-        """Whether it may."""
-        if self.rules is None:
-            return True
-        return any(verb in verbs and resource == of and only in ("", name) for verbs, of, only in self.rules)
 
 
 def drop_disabled(item: Object, gates: frozenset[str]) -> None:
@@ -121,76 +88,163 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     return found
 
 
-def check_claim_status(
-    new: Object, old: Mapping[str, Any], *, profile: DraProfile, account: Account, verb: str, allowed: Allowed
-) -> list[Cause]:
-    """Return what is wrong with a claim's new status: devices that are not allocated, and since 1.36 permissions."""
-    status, before = new.get("status", {}), old.get("status", {})
+def check_claim_status(new: Object) -> list[Cause]:
+    """Return what is wrong with a claim's new status: devices that are not allocated, calls that cannot be skipped."""
+    status = new.get("status", {})
     found: list[Cause] = []
-    if "DRAResourceClaimGranularStatusAuthorization" in profile.gates:
-        found += _binding(status, before, verb, allowed)
-        if status.get("allocation") is not None:
-            found += _devices(new["metadata"]["namespace"], status, before, account, verb, allowed)
     allocation: Object = status.get("allocation") or {}
     results: list[Object] = allocation.get("devices", {}).get("results", [])
     for index, each in enumerate(results):
         path = f"status.allocation.devices.results[{index}].skipNodeOperations"
         found += _skipping(each.get("skipNodeOperations"), path)
-    known = {_key(each) for each in results}
+    known = {device_key(each) for each in results}
     for index, device in enumerate(status.get("devices", ())):
-        if _key(device) not in known:
+        if device_key(device) not in known:
             path = f"status.devices[{index}]"
             found.append(("FieldValueInvalid", path, "Invalid value: must be an allocated device in the claim"))
     return found
 
 
-def _key(device: Mapping[str, Any]) -> tuple[Any, ...]:
+def device_key(device: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return which allocated device a result or an entry of a status is about."""
     return device.get("driver"), device.get("pool"), device.get("device"), device.get("shareID")
 
 
-def _binding(status: Mapping[str, Any], before: Mapping[str, Any], verb: str, allowed: Allowed) -> list[Cause]:
-    if all(status.get(name) == before.get(name) for name in ("allocation", "reservedFor")):
-        return []
-    why = allowed(verb, "resourceclaims/binding", "", "")
-    if why is None:
-        return []
-    text = (
-        f"Forbidden: changing status.allocation or status.reservedFor requires "
-        f'resource="resourceclaims/binding", verb="{verb}" permission: {why}'
-    )
-    return [("FieldValueForbidden", "status.allocation", text)]
+# Patches of a Node. Only what kdp uses: a JSON patch may test, add, replace, and remove, in lists only test and remove;
+# an application has labels. Of fields, labels and the amounts in ``status`` have owners, in ``metadata.managedFields``
+# as a real server has them.
+
+_AMOUNTS = ("capacity", "allocatable")
 
 
-def _devices(
-    namespace: str,
-    status: Mapping[str, Any],
-    before: Mapping[str, Any],
-    account: Account,
-    verb: str,
-    allowed: Allowed,
-) -> list[Cause]:
-    ours = {_key(device): device for device in status.get("devices", ())}
-    theirs = {_key(device): device for device in before.get("devices", ())}
-    changed = sorted({key[0] for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)})
-    verbs = [f"arbitrary-node:{verb}"]
-    if account.node and account.node == _node_of(status.get("allocation") or {}):
-        verbs.insert(0, f"associated-node:{verb}")
-    found: list[Cause] = []
-    for driver in changed:
-        refusals = [allowed(each, "resourceclaims/driver", namespace, driver) for each in verbs]
-        if None not in refusals:
-            text = (
-                f'Forbidden: changing status.devices requires resource="resourceclaims/driver", '
-                f'verb="[{" ".join(verbs)}]" permission: {refusals[0]}'
-            )
-            found.append(("FieldValueForbidden", "status.devices", text))
+def json_patched(item: Object, patch: Sequence[Mapping[str, Any]], kind: Kind) -> Object:
+    """Return an object changed by a JSON patch (RFC 6902).
+
+    Raises:
+        ApiRefused: A test fails, or a path does not exist (422).
+    """
+    changed = copy.deepcopy(item)
+    for operation in patch:
+        *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        place: Any = changed
+        for part in parents:
+            place = _child(place, part)
+        if _is_list(place) and operation["op"] in ("test", "remove") and _child(place, last) is not None:
+            if operation["op"] == "remove":
+                del place[int(last)]
+            elif place[int(last)] != operation["value"]:
+                raise _unprocessable(kind, item, f"testing value {operation['path']} failed: test failed")
+            continue
+        if not isinstance(place, dict):
+            raise _unprocessable(kind, item, f"{operation['op']} operation does not apply: doc is missing path")
+        held = cast("Object", place)
+        if operation["op"] == "test":
+            if held.get(last) != operation["value"]:
+                raise _unprocessable(kind, item, f"testing value {operation['path']} failed: test failed")
+        elif operation["op"] == "remove":
+            if last not in held:
+                raise _unprocessable(kind, item, f"remove operation does not apply: doc is missing key: {last}")
+            del held[last]
+        else:
+            held[last] = operation["value"]
+    return changed
+
+
+def _child(place: Any, name: str) -> Any:
+    """Return a field of an object or an element of a list; None: there is none."""
+    if isinstance(place, dict):
+        return cast("Object", place).get(name)
+    return place[int(name)] if _is_list(place) and name.isdigit() and int(name) < len(place) else None
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def with_owner(old: Object, new: Object, manager: str) -> Object:
+    """Return an object with the amounts that changed owned by a manager."""
+    entry = _entry(new, manager, "Update", "status")
+    for part in _AMOUNTS:
+        before, after = _amounts(old, part), _amounts(new, part)
+        for name in {name for name in (*before, *after) if before.get(name) != after.get(name)}:
+            for each in new["metadata"]["managedFields"]:
+                _below(each, "f:status", f"f:{part}").pop(f"f:{name}", None)
+            if name in after:
+                _below(entry, "f:status", f"f:{part}")[f"f:{name}"] = {}
+    return new
+
+
+def applied(old: Object, given: Object, manager: str, kind: Kind, *, force: bool) -> Object:
+    """Return a Node after a manager has applied labels.
+
+    Raises:
+        ApiRefused: Another manager owns one with another value (409), or the node is another one (409).
+    """
+    name = old["metadata"]["name"]
+    if given["metadata"].get("uid") not in (None, old["metadata"]["uid"]):
+        raise kind.conflict(name, "Precondition failed: UID in precondition differs")
+    new = copy.deepcopy(old)
+    wanted: Mapping[str, str] = given["metadata"].get("labels") or {}
+    labels: dict[str, str] = new["metadata"].setdefault("labels", {})
+    mine = _entry(new, manager, "Apply", "")
+    others = [each for each in new["metadata"]["managedFields"] if each is not mine]
+    conflicts = [
+        (each["manager"], label)
+        for label, value in wanted.items()
+        for each in others
+        if f"f:{label}" in _below(each, "f:metadata", "f:labels") and labels.get(label) != value
+    ]
+    if conflicts and not force:
+        raise ApiRefused(
+            409,
+            f"Apply failed with {len(conflicts)} conflicts: "
+            + ", ".join(f'conflict with "{who}": .metadata.labels.{label}' for who, label in conflicts),
+        )
+    for each in others if force else ():
+        for who, label in conflicts:
+            if each["manager"] == who:
+                _below(each, "f:metadata", "f:labels").pop(f"f:{label}", None)
+    before = {each.removeprefix("f:") for each in _below(mine, "f:metadata", "f:labels")}
+    shared = {label for each in others for label in _below(each, "f:metadata", "f:labels")}
+    for label in before - {*wanted}:
+        if f"f:{label}" not in shared:
+            labels.pop(label, None)
+    labels.update(wanted)
+    mine["fieldsV1"] = {"f:metadata": {"f:labels": {f"f:{label}": {} for label in wanted}}}
+    if not wanted:
+        new["metadata"]["managedFields"].remove(mine)
+    return new
+
+
+def _amounts(item: Object, part: str) -> Mapping[str, str]:
+    status: Object = item.get("status") or {}
+    found: Mapping[str, str] = status.get(part) or {}
     return found
 
 
-def _node_of(allocation: Mapping[str, Any]) -> str:
-    """Return the node of an allocation for just one node, "" for any other."""
-    match allocation.get("nodeSelector"):
-        case {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]}:
-            return str(name)
-        case _:
-            return ""
+def _entry(item: Object, manager: str, operation: str, subresource: str) -> Object:
+    entries: list[Object] = item["metadata"].setdefault("managedFields", [])
+    for each in entries:
+        if (each["manager"], each["operation"], each.get("subresource", "")) == (manager, operation, subresource):
+            return each
+    made: Object = {"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsV1": {}}
+    if subresource:
+        made["subresource"] = subresource
+    entries.append(made)
+    return made
+
+
+def _below(entry: Object, *path: str) -> Object:
+    found: Object = entry.setdefault("fieldsV1", {})
+    for name in path:
+        found = found.setdefault(name, {})
+    return found
+
+
+def _unprocessable(kind: Kind, item: Object, why: str) -> ApiRefused:
+    return ApiRefused(
+        422,
+        f"the server rejected our request due to an error in our request: {kind.plural} "
+        f"{item['metadata']['name']}: {why}",
+        reason="Invalid",
+    )

@@ -26,6 +26,7 @@ from .status import ApiRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
+    from pathlib import Path
     from typing import Self
 
     from anyio.abc import ByteStream
@@ -47,7 +48,7 @@ class SimulatedApiServer(AsyncContextManagerMixin):
         gates: Feature gates that are on or off, unlike that version's default.
 
     Attributes:
-        api: Its answers, without sockets: the store, the accounts, the admission.
+        api: Its answers, without sockets: the store, the admission.
         faults: How it misbehaves on command.
         url: Where it answers.
     """
@@ -77,7 +78,7 @@ class SimulatedApiServer(AsyncContextManagerMixin):
     # -- in this process -----------------------------------------------------------------------------------------------
 
     async def ask(self, method: str, path: str, body: object = None, *, token: str | None = None) -> Object:
-        """Ask it without HTTP, as an account of all permissions unless a token is given; faults count as for all.
+        """Ask it without HTTP, as the test itself unless a token is given; faults count as for all.
 
         Raises:
             ApiRefused: It refuses, or is away (status 0).
@@ -95,14 +96,10 @@ class SimulatedApiServer(AsyncContextManagerMixin):
         self._wake()
 
     def _answer(self, request: Request) -> ApiAnswer | Watch:
-        accounts = self.api.accounts
         try:
-            self.faults.meet(request, is_own=request.token is _INSIDE)
-            if request.token is _INSIDE:
-                self.api.accounts = {}
+            self.faults.meet(request)
             return self.api.answer(request)
         finally:
-            self.api.accounts = accounts
             self._wake()
 
     def _wake(self) -> None:
@@ -178,20 +175,13 @@ class SimulatedApiServer(AsyncContextManagerMixin):
         await _send(stream, connection, h11.EndOfMessage())
 
 
-class _Inside(str):
-    """The token of the test itself."""
-
-
-_INSIDE: Final = _Inside("inside")
-
-
 def _request(method: str, target: str, body: bytes, token: str | None, kind: str = "") -> Request:
     parts = urlsplit(target)
     return Request(
         method=method,
         path=unquote(parts.path),
         query=dict(parse_qsl(parts.query, keep_blank_values=True)),
-        token=_INSIDE if token is None else token,
+        token=token,
         body=body,
         kind=kind,
     )
@@ -238,3 +228,21 @@ async def _first_of(*events: anyio.Event) -> None:
 
         for event in events:
             tasks.start_soon(wait, event)
+
+
+def write_kubeconfig(folder: Path, url: str) -> Path:
+    """Write a kubeconfig for the server at this address into a folder, and return its path."""
+    path = folder / "kubeconfig"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "simulated", "cluster": {"server": url}}],
+                "users": [{"name": "driver", "user": {}}],
+                "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "driver"}}],
+                "current-context": "simulated",
+            }
+        )
+    )
+    return path

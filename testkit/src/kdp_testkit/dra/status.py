@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -71,10 +73,11 @@ class ApiRefused(Exception):
         return status
 
 
+@attrs.frozen
 class Kind:
     """One resource of the API, and the sentences about its objects.
 
-    Args:
+    Attributes:
         group: Its group; "": the core's.
         plural: Its name in paths.
         kind: Its name in objects.
@@ -82,13 +85,12 @@ class Kind:
         has_generation: Whether ``metadata.generation`` counts changes of the spec.
     """
 
-    def __init__(self, group: str, plural: str, kind: str, *, namespaced: bool, has_generation: bool = False) -> None:
-        self.group = group
-        self.plural = plural
-        self.kind = kind
-        self.namespaced = namespaced
-        self.has_generation = has_generation
-        self.version = "v1"
+    group: str
+    plural: str
+    kind: str
+    namespaced: bool = attrs.field(kw_only=True)
+    has_generation: bool = attrs.field(default=False, kw_only=True)
+    version: str = attrs.field(default="v1", init=False)
 
     @property
     def resource(self) -> str:

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..armed_faults import ArmedFaults, RegisterFault
-    from ..devicemanager.current_process import CurrentProcess
-    from ..devicemanager.kubelet_core import KubeletCore
+    from ..devicemanager.kubelet_core import CurrentProcess, KubeletCore
 
 
 class FaultGroup:
@@ -32,16 +31,12 @@ class FaultGroup:
         self._process = process
         self.armed = armed
 
-    def clear(self) -> None:
-        """Disarm every fault that still waits for something to meet; those that happened stay."""
-        self.armed.clear()
-
     def release(self) -> None:
         """Give back what faults hold: sockets, limits, stopped processes. Called at the kubelet's end; idempotent."""
 
     def register(self, fault: RegisterFault, *, times: int | None = 1) -> None:
         """Queue any combination of faults for the next Register calls."""
-        self.armed.arm_register(fault, times)
+        self.armed.registers.arm(fault, times)
 
     def _must_be_stopped(self, why: str) -> None:
         if self._kubelet.is_running:

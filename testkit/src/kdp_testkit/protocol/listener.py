@@ -9,6 +9,7 @@ ours, and each connection is relayed, byte by byte, to the server, which listens
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from anyio.abc import TaskStatus
+    from anyio.abc import TaskGroup, TaskStatus
 
 _CHUNK_BYTES = 64 * 1024
 
@@ -123,11 +124,6 @@ class Listener:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def rename(self, path: Path) -> None:
-        """Give the socket another name; a file of that name is replaced in one step."""
-        os.rename(self.path, path)
-        self.path = path
-
     def unlink(self) -> None:
         """Remove the file if it is still ours."""
         if self._inode is not None and self._identity() == self._inode:
@@ -152,3 +148,55 @@ async def _pump(source: socket.socket, sink: socket.socket, scope: anyio.CancelS
                 except BlockingIOError:
                     await anyio.wait_writable(sink)
     scope.cancel()
+
+
+class KubeletSocket:
+    """A ``kubelet.sock`` in front of a server.
+
+    Args:
+        path: Where it lies.
+        purpose: Part of the server's address.
+
+    Attributes:
+        address: The abstract address of the server behind it, without its leading NUL.
+    """
+
+    def __init__(self, path: Path, purpose: str) -> None:
+        self.address = f"kdp-{purpose}-{os.getpid()}-{secrets.token_hex(8)}"
+        self._path = path
+        self._listener: Listener | None = None
+        self._scope: anyio.CancelScope | None = None
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether plugins can connect."""
+        return self._listener is not None
+
+    def listen(self, tasks: TaskGroup) -> None:
+        """Take connections from now on; the tasks serve them."""
+        self._listener = Listener(self._path, self.address)
+        self._listener.listen()
+        self._scope = anyio.CancelScope()
+        tasks.start_soon(self._serve, self._listener, self._scope)
+
+    async def _serve(self, listener: Listener, scope: anyio.CancelScope) -> None:
+        with scope:
+            await listener.serve()
+
+    def vanish(self) -> bool:
+        """Leave a dead file behind and break all connections, as a killed kubelet does; False: it was gone already."""
+        if self._listener is None:
+            return False
+        self._listener.slam()
+        if self._scope is not None:
+            self._scope.cancel()
+        self._listener = None
+        return True
+
+
+def wipe(directory: Path) -> None:
+    """Remove the sockets, as a kubelet does that starts."""
+    for path in directory.iterdir():
+        with suppress(OSError):
+            if path.is_socket():
+                path.unlink()

@@ -6,7 +6,9 @@ callback is how a plugin's deadline or its lost connection reaches the kubelet.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
@@ -15,6 +17,9 @@ from kdp.kubelet.server import start_server, stop_server
 from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 
 from .wire import PluginOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SERVICE = "v1beta1.Registration"
 
@@ -25,6 +30,11 @@ class Refusal(Exception):
     def __init__(self, text: str, code: str = "UNKNOWN") -> None:
         super().__init__(text)
         self.code = code
+
+
+def joined_path(directory: Path, endpoint: str) -> str:
+    """Join as Go's filepath.Join does: ``..`` is resolved in the text, and nothing escapes by being absolute."""
+    return os.path.normpath(f"{directory}/{endpoint}")
 
 
 _Register = Callable[[str, str, str, PluginOptions], Awaitable[None]]

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from .player import OnList, Replay
 from .plugins import of_backend, of_command
-from .record import Recorder
+from .record import Recorder, run_recording
 from .redaction import KINDS, Redaction
 from .report import Report, Step
-from .session import RecordingSession
 from .transcript import RecordingError, Writer, read
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ __all__ = [
     "KINDS",
     "Recorder",
     "RecordingError",
-    "RecordingSession",
     "Redaction",
     "Replay",
     "ReplayDiffers",
@@ -39,6 +37,7 @@ __all__ = [
     "of_command",
     "read",
     "replay",
+    "run_recording",
 ]
 
 

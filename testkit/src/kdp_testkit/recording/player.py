@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
+import attrs
 
 from kdp.kubelet.paths import KubeletPaths
 
-from ..protocol.registry import Refusal, RegistryServer
+from ..protocol.listener import KubeletSocket, wipe
+from ..protocol.registry import Refusal, RegistryServer, joined_path
 from ..protocol.validation import PRE_START_TIMEOUT
 from ..protocol.wire import (
     CallError,
@@ -32,16 +34,24 @@ from ..protocol.wire import (
     decode_devices,
     settle,
 )
-from .compare import answer_differences, error_differences, list_differences, register_differences
-from .kubelet_socket import KubeletSocket
+from .compare import (
+    answer_differences,
+    error_differences,
+    goes_on_without,
+    ids_of,
+    is_compared,
+    is_kubelets_end,
+    is_lost_connection,
+    list_differences,
+    played,
+    register_differences,
+)
 from .redaction import Bindings
 from .report import Report, Step, Verdict
-from .script import goes_on_without, ids_of, is_compared, is_kubelets_end, is_lost_connection, played
-from .sockets import joined, wipe
 from .transcript import Entry, Recording, decode, encode
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskGroup
 
     from .plugins import Running, Start
 
@@ -58,41 +68,41 @@ class _Hopeless(Exception):
     """Nothing more can be played: the plugin has ended, or was never heard of."""
 
 
+@attrs.define(eq=False)
 class _Pending:
     """A Register that waits for its answer."""
 
-    def __init__(self, version: str, endpoint: str, resource: str, options: PluginOptions) -> None:
-        self.version = version
-        self.endpoint = endpoint
-        self.resource = resource
-        self.options = options
-        self.is_taken = False
-        self.answer: Refusal | None = None
-        self.answered = anyio.Event()
+    version: str
+    endpoint: str
+    resource: str
+    options: PluginOptions
+    is_taken: bool = False
+    answer: Refusal | None = None
+    answered: anyio.Event = attrs.field(factory=anyio.Event)
 
     def reply(self, refusal: Refusal | None = None) -> None:
         self.answer = refusal
         self.answered.set()
 
 
+@attrs.define(eq=False)
 class _Stream:
     """A ListAndWatch: the newest list, and its end."""
 
-    def __init__(self, stream: PluginStream) -> None:
-        self.stream = stream
-        self.newest: dict[str, Any] | None = None
-        self.is_first = True
-        self.is_hopeless = False
-        self.ending: tuple[str, str] | None = None
+    stream: PluginStream
+    newest: dict[str, Any] | None = None
+    is_first: bool = True
+    is_hopeless: bool = False
+    ending: tuple[str, str] | None = None
 
 
+@attrs.define(eq=False)
 class _Call:
     """A unary call: its answer or its error, when it is there."""
 
-    def __init__(self) -> None:
-        self.scope = anyio.CancelScope()
-        self.answer: bytes | None = None
-        self.error: tuple[str, str] | None = None
+    scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    answer: bytes | None = None
+    error: tuple[str, str] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -132,9 +142,6 @@ class Replay:
         self._said = ""
         self._news = anyio.Event()
         self._plugin: Running | None = None
-        self._plugin_may_end = anyio.Event()
-        self._plugin_over = anyio.Event()
-        self._complaint: str | None = None
         self._was_heard = False
         self._pending: list[_Pending] = []
         self._registers: dict[int, _Pending] = {}
@@ -144,6 +151,7 @@ class Replay:
         self._paths: KubeletPaths
         self._socket: KubeletSocket
         self._tasks: TaskGroup
+        self._stack: AsyncExitStack
 
     async def run(self) -> Report:
         """Play it.
@@ -166,13 +174,16 @@ class Replay:
             try:
                 async with anyio.create_task_group() as self._tasks:
                     try:
-                        problem = await self._play()
+                        async with AsyncExitStack() as self._stack:
+                            try:
+                                problem = await self._play()
+                            finally:
+                                with anyio.CancelScope(shield=True):
+                                    await self._stop()
                     except Exception as error:  # noqa: BLE001 - raised again below, outside of the group
                         failure = error
                     finally:
-                        with anyio.CancelScope(shield=True):
-                            await self._stop()
-                            self._vanish()
+                        self._vanish()
                         self._tasks.cancel_scope.cancel()
             finally:
                 with anyio.CancelScope(shield=True):
@@ -204,7 +215,6 @@ class Replay:
                     differences=("not recorded, now it registers",),
                 )
             )
-        await self._stop()
         return ""
 
     async def _do(self, position: int, entry: Entry) -> None:
@@ -215,7 +225,7 @@ class Replay:
             case "kubelet":
                 self._vanish()
             case "plugin" if entry.state == "ended":
-                await self._stop()
+                await self._end_plugin()
             case "call" if entry.side == "plugin":
                 await self._take_register(entry)
             case "call":
@@ -239,37 +249,28 @@ class Replay:
 
     async def _ensure_plugin(self) -> None:
         if self._plugin is None:
-            self._plugin_may_end = anyio.Event()
-            self._plugin_over = anyio.Event()
-            self._plugin = await self._tasks.start(self._host)
+            self._plugin = await self._stack.enter_async_context(self._start(self._paths, self._wake))
 
-    async def _host(self, *, task_status: TaskStatus[Running]) -> None:
-        try:
-            async with self._start(self._paths, self._wake) as running:
-                task_status.started(running)
-                await self._plugin_may_end.wait()
-                self._complaint = await running.stop()
-                self._said = running.said()
-        finally:
-            self._plugin_over.set()
+    async def _end_plugin(self) -> None:
+        await self._stop()
+        await self._stack.aclose()
 
     async def _stop(self) -> None:
         """Stop the plugin, if it runs, and judge how it ends."""
         if self._plugin is None:
             return
-        ended_before = self._plugin.ending() is not None
-        self._plugin_may_end.set()
-        await self._plugin_over.wait()
-        self._plugin = None
+        plugin, self._plugin = self._plugin, None
+        ended_before = plugin.ending() is not None
+        complaint = await plugin.stop()
+        self._said = plugin.said()
         if not ended_before:
-            complaint = (self._complaint,) if self._complaint else ()
             self._steps.append(
                 Step(
                     line=0,
                     time=self._entries[-1].time if self._entries else 0.0,
                     what="stop",
                     verdict="different" if complaint else "same",
-                    differences=complaint,
+                    differences=(complaint,) if complaint else (),
                 )
             )
 
@@ -350,7 +351,7 @@ class Replay:
             pending.version,
             (pending.options.pre_start_required, pending.options.preferred_allocation_available),
         )
-        endpoint = joined(self._paths.device_plugin_dir, pending.endpoint)
+        endpoint = joined_path(self._paths.device_plugin_dir, pending.endpoint)
         connection = PluginConnection(endpoint)
         self._connections[entry.call] = connection
         if any(other.registration == entry.call and other.what == "call" and other != entry for other in self._entries):
@@ -450,7 +451,7 @@ class Replay:
             if not await self._until(lambda: stream.ending is not None, SETTLE_SECONDS):
                 self._judge(entry, ["recorded the end of the stream by the plugin, now it stays open"])
         else:
-            await self._stop()
+            await self._end_plugin()
 
     async def _end_call(self, entry: Entry) -> None:
         call = self._unary.get(entry.call)

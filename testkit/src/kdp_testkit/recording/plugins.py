@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.options import ManagerOptions
@@ -18,35 +18,27 @@ if TYPE_CHECKING:
     from ..conformance.instance import Instance
 
 
-class Running(Protocol):
-    """A plugin that runs."""
+class Running:
+    """A plugin that runs.
 
-    def ending(self) -> str | None:
-        """Say how it ended, though nobody asked it to; None: it runs."""
-        ...
+    Args:
+        instance: Its program; None: it is a class in this process, which ends with its context.
+        deadline: Seconds to end after SIGTERM before it is killed.
+    """
 
-    async def stop(self) -> str | None:
-        """Ask it to end and wait; say what was wrong with that."""
-        ...
-
-    def said(self) -> str:
-        """Return the last lines that it printed."""
-        ...
-
-
-Start = Callable[["KubeletPaths", Callable[[], None]], AbstractAsyncContextManager[Running]]
-"""Start a plugin on a kubelet's directories until the context ends; the function is called at its end."""
-
-
-class _Program:
-    def __init__(self, instance: Instance, deadline: float) -> None:
+    def __init__(self, instance: Instance | None = None, deadline: float = 0.0) -> None:
         self._instance = instance
         self._deadline = deadline
 
     def ending(self) -> str | None:
-        return None if self._instance.ending is None else f"the plugin {self._instance.ending}"
+        """Say how it ended, though nobody asked it to; None: it runs."""
+        ended = self._instance is not None and self._instance.ending
+        return f"the plugin {ended}" if ended else None
 
     async def stop(self) -> str | None:
+        """Ask it to end and wait; say what was wrong with that."""
+        if self._instance is None:
+            return None
         try:
             ending = await self._instance.stop(self._deadline)
         except TimeoutError:
@@ -54,7 +46,12 @@ class _Program:
         return None if ending.code == 0 else f"the plugin {ending}; expected is exit code 0"
 
     def said(self) -> str:
-        return self._instance.output()
+        """Return the last lines that it printed."""
+        return "" if self._instance is None else self._instance.output()
+
+
+Start = Callable[["KubeletPaths", Callable[[], None]], AbstractAsyncContextManager[Running]]
+"""Start a plugin on a kubelet's directories until the context ends; the function is called at its end."""
 
 
 def of_command(command: Sequence[str], *, mount: bool = False, deadline: float = 10.0) -> Start:
@@ -75,22 +72,11 @@ def of_command(command: Sequence[str], *, mount: bool = False, deadline: float =
         except OSError as error:
             raise ConfigurationError(f"the program {command[0]!r} cannot be started: {error.strerror}") from None
         try:
-            yield _Program(instance, deadline)
+            yield Running(instance, deadline)
         finally:
             await context.__aexit__(None, None, None)
 
     return start
-
-
-class _Backend:
-    def ending(self) -> str | None:
-        return None
-
-    async def stop(self) -> str | None:
-        return None
-
-    def said(self) -> str:
-        return ""
 
 
 def of_backend(make: Callable[[], DeviceBackend], *, host: Host | None = None) -> Start:
@@ -104,6 +90,6 @@ def of_backend(make: Callable[[], DeviceBackend], *, host: Host | None = None) -
     @asynccontextmanager
     async def start(paths: KubeletPaths, wake: Callable[[], None]) -> AsyncGenerator[Running]:
         async with PluginManager([make()], ManagerOptions(paths=paths, host=host)):
-            yield _Backend()
+            yield Running()
 
     return start

@@ -120,16 +120,13 @@ def _as_json(message: Message) -> dict[str, Any]:
         if isinstance(value, MutableMapping):
             out[field.name] = dict(sorted(cast("MutableMapping[str, str]", value).items()))
         elif isinstance(value, MutableSequence):
-            out[field.name] = [_as_json(item) if isinstance(item, Message) else item for item in _items(value)]
+            items = cast("MutableSequence[Any]", value)
+            out[field.name] = [_as_json(item) if isinstance(item, Message) else item for item in items]
         elif not isinstance(value, Message):
             out[field.name] = value
         elif message.HasField(field.name):
             out[field.name] = _as_json(value)
     return out
-
-
-def _items(value: Any) -> MutableSequence[Any]:
-    return value  # type: ignore[no-any-return]
 
 
 def _from_json(message: Message, content: Mapping[str, Any]) -> Message:
@@ -142,7 +139,7 @@ def _from_json(message: Message, content: Mapping[str, Any]) -> Message:
                 if isinstance(item, Mapping):
                     _from_json(cast("Any", here).add(), cast("Mapping[str, Any]", item))
                 else:
-                    _items(here).append(item)
+                    cast("MutableSequence[Any]", here).append(item)
         elif isinstance(here, Message):
             here.SetInParent()
             _from_json(here, value)
@@ -167,6 +164,7 @@ class Writer:
 
     Attributes:
         error: Why nothing is written any more; None: all is well.
+        on_error: As given.
 
     Raises:
         RecordingError: The file is there already, or cannot be made.
@@ -184,8 +182,8 @@ class Writer:
 
         self.path = path
         self.error: str | None = None
+        self.on_error = on_error
         self._redaction = redaction
-        self._on_error = on_error
         self._began = time.monotonic()
         self._calls = 0
         try:
@@ -253,8 +251,8 @@ class Writer:
                 self._file.flush()
             except (OSError, ValueError) as error:
                 self.error = f"{self.path} can no longer be written: {getattr(error, 'strerror', None) or error}"
-                if self._on_error is not None:
-                    self._on_error()
+                if self.on_error is not None:
+                    self.on_error()
 
     def close(self) -> None:
         """Write the last line. What comes later is not written. Idempotent."""
@@ -407,8 +405,8 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
     return header
 
 
-_KINDS: Final = ("kubelet", "plugin", "call", "answer", "end", "closed")
-
+_STATES: Final = ("kubelet", "plugin")
+_KINDS: Final = (*_STATES, "call", "answer", "end", "closed")
 
 _TYPES: Final[Mapping[str, type]] = {
     **dict.fromkeys(("what", "state", "from", "method", "resource", "code", "detail", "reason", "bytes"), str),
@@ -439,43 +437,28 @@ def _entry(line: int, fields: dict[str, Any], calls: dict[int, Entry]) -> Entry:
     what = fields["what"]
     if what not in _KINDS:
         raise ValueError(f"it has the unknown kind {what!r}")
-    entry = Entry(line=line, time=float(fields["t"]), what=what)
-    if what in ("kubelet", "plugin"):
-        return attrs.evolve(entry, state=str(fields["state"]))
-    if what == "closed":
+    entry = Entry(line=line, time=float(fields["t"]), what=what, state=str(fields["state"]) if what in _STATES else "")
+    if what in (*_STATES, "closed"):
         return entry
     side = fields["from"]
     if side not in ("kubelet", "plugin"):
         raise ValueError(f"it comes from {side!r}, expected kubelet or plugin")
     number = int(fields["call"])
-    content: dict[str, Any] = {name: fields[name] for name in ("message", "bytes") if name in fields}
     if what == "call":
-        entry = attrs.evolve(
-            entry,
-            call=number,
-            side=side,
-            method=str(fields["method"]),
-            resource=str(fields["resource"]),
-            registration=int(fields["registration"]),
-            content=content,
-        )
-        calls[number] = entry = attrs.evolve(entry, content=_complete(entry.method, content, answer=False))
-        return entry
-    if number not in calls:
+        method, resource, registration = str(fields["method"]), str(fields["resource"]), int(fields["registration"])
+    elif number in calls:
+        call = calls[number]
+        method, resource, registration = call.method, call.resource, call.registration
+    else:
         raise ValueError(f"it belongs to call {number}, which no line above began")
-    call = calls[number]
-    entry = attrs.evolve(
-        entry,
-        call=number,
-        side=side,
-        method=call.method,
-        resource=call.resource,
-        registration=call.registration,
-        content=content,
-    )
+    entry = attrs.evolve(entry, call=number, side=side, method=method, resource=resource, registration=registration)
     if what == "end":
         return attrs.evolve(entry, code=str(fields["code"]), detail=str(fields.get("detail", "")))
-    return attrs.evolve(entry, content=_complete(call.method, content, answer=True))
+    content = {name: fields[name] for name in ("message", "bytes") if name in fields}
+    entry = attrs.evolve(entry, content=_complete(method, content, answer=what == "answer"))
+    if what == "call":
+        calls[number] = entry
+    return entry
 
 
 def _complete(method: str, content: dict[str, Any], *, answer: bool) -> dict[str, Any]:

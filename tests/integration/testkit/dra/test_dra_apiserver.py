@@ -13,12 +13,12 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster, User
 from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_global_resource
+from tests.accounts import Account, with_accounts
 from tests.slice_cases import good
 
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
-from kdp_testkit.dra.patches import json_patched
-from kdp_testkit.dra.rules import Account
+from kdp_testkit.dra.rules import json_patched
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.dra.status import ApiRefused
 from kdp_testkit.dra.store import KINDS
@@ -132,7 +132,8 @@ async def test_tokens_and_permissions() -> None:
     async with SimulatedApiServer() as server:
         name = "system:serviceaccount:kube-system:gpu"
         rules = {"resourceslices": "get,list", "resourceclaims": "get", "resourceclaims/status": "update"}
-        server.api.accounts = {ONE: Account.allowed(name, rules, node="node0")}
+        accounts = with_accounts(server)
+        accounts[ONE] = Account.allowed(name, rules, node="node0")
         await server.ask("GET", SLICES, token=ONE)
         for method, path, text in (
             (
@@ -151,7 +152,7 @@ async def test_tokens_and_permissions() -> None:
             with pytest.raises(ApiRefused) as failed:
                 await server.ask(method, path, {}, token=ONE)
             assert (failed.value.status, failed.value.message) == (403, text)
-        server.faults.rotate_token(ONE, TWO)
+        accounts[TWO] = accounts.pop(ONE)
         with pytest.raises(ApiRefused, match="Unauthorized") as unknown:
             await server.ask("GET", SLICES, token=ONE)
         assert unknown.value.status == 401
@@ -176,7 +177,7 @@ async def test_since_136_the_status_of_devices_needs_a_permission(
         claim["status"] = {"allocation": objects.allocation([objects.result(DRIVER, "d0")])}
         claim = await server.ask("PUT", f"{CLAIMS}/a/status", claim)
         rules = {"resourceclaims/status": "update", f"resourceclaims/driver:{DRIVER}": verb}
-        server.api.accounts = {ONE: Account.allowed("system:serviceaccount:a:b", rules, node=node)}
+        with_accounts(server)[ONE] = Account.allowed("system:serviceaccount:a:b", rules, node=node)
         claim["status"]["devices"] = [{"driver": DRIVER, "pool": "node0", "device": "d0", "data": {"x": 1}}]
         if is_taken:
             assert (await server.ask("PUT", f"{CLAIMS}/a/status", claim, token=ONE))["status"]["devices"]
@@ -200,7 +201,7 @@ async def test_a_device_that_is_not_allocated_has_no_status() -> None:
 
 async def test_faults_meet_requests_as_often_as_told() -> None:
     async with both() as (server, client):
-        server.faults.too_many_requests(7)
+        server.faults.refused(429, "too many requests", retry_after=7)
         with pytest.raises(ApiRefused) as failed:
             await server.ask("GET", SLICES)
         assert (failed.value.status, failed.value.retry_after) == (429, 7)
@@ -212,7 +213,7 @@ async def test_faults_meet_requests_as_often_as_told() -> None:
         with pytest.raises(Exception, match=r"disconnected|connect|closed"):
             await client.get(Slice, "s1")
         server.faults.back()
-        server.api.admission = lambda operation, account, item: f"no {operation}"
+        server.api.admission = lambda operation, item: f"no {operation}"
         with pytest.raises(ApiRefused, match="denied request: no CREATE") as denied:
             await server.ask("POST", SLICES, a_slice())
         assert denied.value.status == 422

@@ -11,8 +11,7 @@ from tests.slice_cases import good
 from kdp.cluster.api import ApiError
 from kdp.cluster.client import KubeApi
 from kdp_testkit.dra import objects
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
-from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 
 NODES = "/api/v1/nodes"
 
@@ -44,7 +43,7 @@ async def test_the_client_reads_writes_and_watches(tmp_path: Path) -> None:
             async for _ in api.watch_slices(driver=driver, node=node, resource_version=before.resource_version):
                 pass
         assert expired.value.status == 410
-        server.faults.too_many_requests(7)
+        server.faults.refused(429, "too many requests", retry_after=7)
         with pytest.raises(ApiError) as busy:
             await api.node("node0")
         assert (busy.value.status, busy.value.retry_after) == (429, 7)

@@ -13,8 +13,8 @@ from kdp.proto import drahealth_v1_pb2 as health
 from kdp_testkit.dra import events, objects
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraPod, PodStartError, PodStopError
+from kdp_testkit.dra.profiles import DraTimings
 from kdp_testkit.dra.status import ApiRefused, Kind
-from kdp_testkit.dra.timings import DraTimings
 
 DRIVER = "gpu.example.com"
 QUICK = DraTimings(wiping_delay=0.2, health_retry=0.1, watcher=0.02, call=5.0)
@@ -95,7 +95,8 @@ async def test_slices_are_wiped_a_while_after_the_last_connection_and_not_if_it_
         driver = RecordingDriver(DRIVER, kubelet.root)
         await driver.start()
         await kubelet.until_registered(DRIVER)
-        kubelet.faults.drop_connections(DRIVER)
+        for instance in kubelet._living().drivers.of(DRIVER):
+            instance.connection.sever()
         await kubelet.until_registered(DRIVER)
         claims.fails = 1
         await driver.stop()

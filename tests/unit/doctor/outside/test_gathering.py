@@ -15,7 +15,7 @@ from kdp.doctor.outside import gathering
 from kdp.doctor.outside.catalogue import QUESTIONS
 from kdp.doctor.outside.facts import NodeFacts
 from kdp.doctor.outside.gathering import gather
-from kdp_testkit.dra.kubeconfig import write_kubeconfig
+from kdp_testkit.dra.server import write_kubeconfig
 
 from ..samples import told
 from .samples import NODE, lease, node, plugin

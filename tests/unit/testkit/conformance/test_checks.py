@@ -9,11 +9,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from kdp_testkit.conformance.checks import Check, Checks, joined
+from kdp_testkit.conformance.checks import Check, Checks, Failed, NotApplicable, joined
 from kdp_testkit.conformance.deviceplugin.catalogue import CHECKS
 from kdp_testkit.conformance.dra.catalogue import CHECKS as DRA_CHECKS
 from kdp_testkit.conformance.runner import Runner
-from kdp_testkit.conformance.verdicts import Failed, NotApplicable
 from kdp_testkit.protocol.wire import CallError
 
 

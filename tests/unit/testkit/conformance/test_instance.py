@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kdp_testkit.conformance.checks import NotApplicable
 from kdp_testkit.conformance.instance import LeverName, Levers, SharedLevers
-from kdp_testkit.conformance.verdicts import NotApplicable
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from kdp_testkit.conformance import CHECKS, CheckResult, ConformanceReport
-from kdp_testkit.conformance.render import FORMATS, render
-from kdp_testkit.conformance.verdicts import Status
+from kdp_testkit.conformance.checks import Status
+from kdp_testkit.conformance.reports import FORMATS, render
 
 
 def result(number: int, status: Status, saw: str) -> CheckResult:

@@ -10,9 +10,8 @@ import attrs
 from ... import events
 from ...protocol.pods import AdmittedPod, Container, ContainerReply, Pod
 from ...protocol.wire import CallError
-from ..checks import KUBELET_SOCK, Checks
+from ..checks import KUBELET_SOCK, Checks, NotApplicable
 from ..scene import ids, plural
-from ..verdicts import NotApplicable
 from .replies import differences, missing_artefacts, named, problems_of, shown, without_order
 from .subject import SECRET, Staging
 

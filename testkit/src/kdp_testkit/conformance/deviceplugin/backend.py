@@ -28,8 +28,7 @@ from kdp.model.backend import Allocation, DeviceBackend, PreferRequest
 from kdp.model.edits import ContainerEdits
 from kdp.supervision.supervisor import Deadlines
 
-from ..hooks import after, before, called, derive
-from ..in_process import Control, InProcess
+from ..in_process import Control, InProcess, after, before, called, derive
 from ..instance import Instance, Levers, SharedLevers
 from .subject import SECRET, Staging, Subject
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from kdp.kubelet.paths import KubeletPaths
     from kdp.model.devices import Device
 
-    from ..verdicts import Route
+    from ..checks import Route
 
 MakeBackend = Callable[[], DeviceBackend]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..checks import Check, joined
-from . import allocation, lifecycle, lists, podresources, preferred, registration, restarts, streams, watcher
+from . import allocation, lifecycle, lists, podresources, preferred, registration, restarts
 
 if TYPE_CHECKING:
     from .scene import Case
@@ -13,11 +13,9 @@ if TYPE_CHECKING:
 CHECKS: tuple[Check[Case], ...] = joined(
     registration.CHECKS,
     lists.CHECKS,
-    streams.CHECKS,
     restarts.CHECKS,
     allocation.CHECKS,
     preferred.CHECKS,
     lifecycle.CHECKS,
-    watcher.CHECKS,
     podresources.CHECKS,
 )

@@ -16,9 +16,8 @@ from kdp.proto import deviceplugin_v1beta1_pb2 as v1beta1
 
 from ... import events
 from ...protocol.wire import CallError, settle
-from ..checks import KUBELET_SOCK, Checks
+from ..checks import KUBELET_SOCK, Checks, NotApplicable
 from ..scene import ids, plural
-from ..verdicts import NotApplicable
 from .allocation import allocate
 from .subject import Staging
 

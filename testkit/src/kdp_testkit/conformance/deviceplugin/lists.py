@@ -10,10 +10,9 @@ import anyio
 import anyio.lowlevel
 
 from ... import events
-from ..checks import Checks
+from ..checks import Checks, NotApplicable
 from ..instance import Usage
 from ..scene import ids, plural
-from ..verdicts import NotApplicable
 from .subject import Staging
 
 if TYPE_CHECKING:

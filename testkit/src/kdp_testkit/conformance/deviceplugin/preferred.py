@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ...protocol.wire import CallError
-from ..checks import Checks
+from ..checks import Checks, NotApplicable
 from ..scene import ids, plural
-from ..verdicts import NotApplicable
 from .subject import Staging
 
 if TYPE_CHECKING:

@@ -17,13 +17,12 @@ import attrs
 from ... import events
 from ...profiles import DEFAULT_PROFILE, profile_named
 from ...protocol.wire import PluginOptions
+from ..checks import Failed, NotApplicable, Route
 from ..reports import CheckResult, ConformanceReport
 from ..runner import Runner, Tell, verdict_of
-from ..verdicts import Failed, NotApplicable, Route
 from .backend import BackendSubject, MakeBackend
 from .catalogue import CHECKS
-from .kubelet import MakeKubelet, simulated
-from .scene import Case, PluginFacts
+from .scene import Case, MakeKubelet, PluginFacts, simulated
 
 if TYPE_CHECKING:
     import os

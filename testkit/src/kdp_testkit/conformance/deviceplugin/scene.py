@@ -10,9 +10,10 @@ no fault of the plugin; `Case.span` is a time that the scenario itself names ("6
 from __future__ import annotations
 
 import time
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import attrs
@@ -20,21 +21,31 @@ from typing_extensions import override
 
 from ... import events
 from ...faults import RegisterFault
+from ...kubelet import SimulatedKubelet
 from ...profiles import DEFAULT_PROFILE
 from ...protocol.pods import ScenarioError
 from ...protocol.wire import ListedDevice, PluginConnection, PluginOptions, decode_devices
+from ..checks import NotApplicable, Route
 from ..scene import Scene, limit_of
-from ..verdicts import NotApplicable, Route
-from .kubelet import MakeKubelet, simulated
 from .subject import Staging, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from anyio.abc import TaskGroup
 
     from ..instance import Instance
-    from .kubelet import ConformanceKubelet
+
+MakeKubelet = Callable[..., AbstractAsyncContextManager[SimulatedKubelet]]
+"""Makes a kubelet, which lives while its context lasts, with arguments of `SimulatedKubelet`.
+
+It need not be a simulated one: kdp's own tests give the checks the kubelet's device manager itself.
+"""
+
+
+def simulated(root: Path | None, **options: Any) -> SimulatedKubelet:
+    """Make a simulated kubelet, whose plugin watcher looks twenty times as often as a real one."""
+    return SimulatedKubelet(root, seed=1, watcher_period=0.05, **options)
 
 
 @attrs.frozen(kw_only=True)
@@ -69,7 +80,7 @@ class PluginScene(Scene):
 
     noun = "plugin"
 
-    def __init__(self, case: Case, kubelet: ConformanceKubelet, tasks: TaskGroup) -> None:
+    def __init__(self, case: Case, kubelet: SimulatedKubelet, tasks: TaskGroup) -> None:
         super().__init__(tasks, patience=case.patience)
         self.case = case
         self.kubelet = kubelet

@@ -18,10 +18,9 @@ from kdp.dra.options import DriverOptions
 from kdp.model.backend import DeviceBackend
 from kdp.model.devices import Device
 
-from ..hooks import after, before, derive
-from ..in_process import Control, InProcess
+from ..checks import NotApplicable
+from ..in_process import Control, InProcess, after, before, derive
 from ..instance import Instance, Levers, SharedLevers
-from ..verdicts import NotApplicable
 from .subject import DraNode, DraSubject
 
 if TYPE_CHECKING:

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING
 from ..checks import Check, joined
 from . import (
     claims,
-    failures,
     features,
     messages,
-    metadata,
-    overlap,
-    refusals,
     registration,
-    skipping,
     slices,
-    sockets,
     state,
 )
 
@@ -25,15 +19,9 @@ if TYPE_CHECKING:
 
 CHECKS: tuple[Check[DraScene], ...] = joined(
     registration.CHECKS,
-    sockets.CHECKS,
-    overlap.CHECKS,
     claims.CHECKS,
-    failures.CHECKS,
     features.CHECKS,
-    metadata.CHECKS,
     state.CHECKS,
     slices.CHECKS,
-    refusals.CHECKS,
-    skipping.CHECKS,
     messages.CHECKS,
 )

@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...dra import events, objects
-from ..checks import Checks
-from ..verdicts import NotApplicable
+from ..checks import Checks, NotApplicable
 
 if TYPE_CHECKING:
     from ...dra.claims import ClaimEntry
@@ -74,8 +73,7 @@ async def _long_message(scene: DraScene) -> str:
 
 
 async def _entries(scene: DraScene, claim: ClaimEntry) -> list[Any]:
-    path = f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
-    status = (await scene.server.ask("GET", path)).get("status", {})
+    status = (await scene.stored(claim)).get("status", {})
     return list(status.get("devices") or ())
 
 
@@ -92,11 +90,10 @@ async def _status(scene: DraScene) -> str:
     devices = await scene.some(2)
     foreign = objects.result("other.example.com", "theirs", request="r1", pool="theirs")
     claim = await scene.claim(foreign, scene.result(devices[0]))
-    path = f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
-    item = await scene.server.ask("GET", path)
+    item = await scene.stored(claim)
     theirs = {"driver": "other.example.com", "pool": "theirs", "device": "theirs", "data": {"link": "up"}}
     item["status"]["devices"] = [theirs]
-    await scene.server.ask("PUT", f"{path}/status", item)
+    await scene.server.ask("PUT", f"{objects.claims(claim.name)}/status", item)
     await scene.prepared(claim)
     until = time.monotonic() + max(scene.limit(0.5), 2.0)
     while all(each["driver"] != scene.driver for each in await _entries(scene, claim)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import socket
 import time
 from contextlib import asynccontextmanager, suppress
@@ -18,13 +17,15 @@ from kdp.kubelet.paths import KubeletPaths
 from ...dra import events, objects
 from ...dra.apifaults import ApiFaults
 from ...dra.claims import ClaimEntry, PreparedDevice
+from ...dra.drivers import DriverConnection
+from ...dra.kubelet import SimulatedDraKubelet
+from ...dra.profiles import DraTimings
+from ...dra.runtime import cdi_devices
 from ...dra.status import ApiRefused
-from ...dra.wire import DriverConnection
 from ...events import PluginInfoReceived
 from ...protocol.wire import CallError
+from ..checks import NotApplicable
 from ..scene import Scene
-from ..verdicts import NotApplicable
-from .kubelet import dra_kubelet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -32,23 +33,32 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from ...dra.kubelet import SimulatedDraKubelet
     from ...dra.pods import DraPod
     from ...dra.server import SimulatedApiServer
-    from ...events import EventLog
+    from ...events import Event, EventLog
     from ..instance import Instance
     from .subject import DraNode, DraSubject
 
 MEETING = 30.0
 """Seconds that a driver has to register and to publish its devices."""
 
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+NODE = "node0"
+_TIMINGS = DraTimings(health_retry=0.2, watcher=0.05)
 _QUIET = 0.1
 
 Object = dict[str, Any]
 _AnswerT = TypeVar("_AnswerT")
 Prepared = tuple[tuple[PreparedDevice, ...], str]
 """What a driver answered for a claim: devices and error."""
+
+
+def dra_kubelet(
+    server: SimulatedApiServer, root: Path, *, profile: str, listener: Callable[[Event], None] | None = None
+) -> SimulatedDraKubelet:
+    """Make the kubelet of the node, which looks far more often than a real one."""
+    return SimulatedDraKubelet(
+        server.ask, root, node=NODE, profile=profile, tells_health=True, timings=_TIMINGS, listener=listener
+    )
 
 
 class DraScene(Scene):
@@ -133,6 +143,11 @@ class DraScene(Scene):
         """
         await self.until(lambda: not self.kubelet.registered(), self.limit(1.0), "it was not unregistered")
 
+    async def leave(self) -> None:
+        """Ask the last instance to end, and wait until the kubelet has seen that."""
+        await self.stop()
+        await self.unregistered()
+
     async def start_again(self, *, subject: DraSubject | None = None, pod_uid: str = "") -> None:
         """Start an instance after the last one has ended, and wait until the kubelet has it and can call it.
 
@@ -204,7 +219,7 @@ class DraScene(Scene):
         return [
             (request, status)
             for request, status in self.server.api.requests
-            if SLICES in request and not request.startswith("GET")
+            if objects.SLICES in request and not request.startswith("GET")
         ]
 
     async def some(self, count: int = 1) -> list[Object]:
@@ -223,11 +238,15 @@ class DraScene(Scene):
             raise NotApplicable(f"{count} devices without taints are needed, {self.driver} publishes {len(found)}")
         return found[:count]
 
+    async def delete_slices(self) -> None:
+        """Delete the driver's slices, as somebody else."""
+        await self.server.ask("DELETE", f"{objects.SLICES}?fieldSelector=spec.driver={self.driver}")
+
     async def write_as_other(self, item: Object) -> None:
         """Write a slice as somebody else, whom the API server's faults do not concern."""
         faults, self.server.faults = self.server.faults, ApiFaults(self.server.api)
         try:
-            await self.server.ask("PUT", f"{SLICES}/{_name_of(item)}", item)
+            await self.server.ask("PUT", f"{objects.SLICES}/{_name_of(item)}", item)
         finally:
             self.server.faults = faults
 
@@ -243,15 +262,12 @@ class DraScene(Scene):
     ) -> ClaimEntry:
         """Make a claim as if the scheduler had allocated these results to it."""
         name = name or next(self._names)
-        path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-        requests = dict.fromkeys(each["request"].partition("/")[0] for each in results) or ["r0"]
-        made = await self.server.ask("POST", path, objects.claim(name, requests=requests))
         if allocated:
-            made["status"] = {
-                "allocation": objects.allocation(results, config=config, node=self.node.name),
-                "reservedFor": objects.reserved(*pods),
-            }
-            await self.server.ask("PUT", f"{path}/{name}/status", made)
+            made = await objects.allocated_claim(
+                self.server.ask, name, results, config=config, pods=pods, node=self.node.name
+            )
+        else:
+            made = await self.server.ask("POST", objects.claims(), objects.claim(name))
         return ClaimEntry(namespace="default", name=name, uid=made["metadata"]["uid"])
 
     async def claim_quietly(self, *results: Mapping[str, Any]) -> ClaimEntry:
@@ -265,9 +281,11 @@ class DraScene(Scene):
     async def drop(self, claim: ClaimEntry) -> None:
         """Delete a claim."""
         with suppress(ApiRefused):
-            await self.server.ask(
-                "DELETE", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
-            )
+            await self.server.ask("DELETE", objects.claims(claim.name))
+
+    async def stored(self, claim: ClaimEntry) -> Object:
+        """Return a claim as the API server has it."""
+        return await self.server.ask("GET", objects.claims(claim.name))
 
     async def claimed(self) -> tuple[Object, ClaimEntry]:
         """Return a device that any claim can have, and a claim to which it is allocated.
@@ -422,12 +440,7 @@ class DraScene(Scene):
 
     def specs(self) -> set[str]:
         """Return the fully qualified names of all CDI devices that a container runtime finds."""
-        found: set[str] = set()
-        for path in self.node.cdi.glob("[!.]*.json") if self.node.cdi.is_dir() else ():
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                spec = json.loads(path.read_text())
-                found |= {f"{spec['kind']}={device['name']}" for device in spec["devices"]}
-        return found
+        return set(cdi_devices(self.node.cdi))
 
     def require_resolved(self, devices: Iterable[PreparedDevice]) -> None:
         """Fail unless every CDI id of these devices can be resolved from disk."""

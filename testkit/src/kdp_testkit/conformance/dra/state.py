@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ...protocol.wire import CallError
-from ..checks import Checks
-from ..verdicts import NotApplicable
+from ..checks import Checks, NotApplicable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ...dra.claims import ClaimEntry, PreparedDevice
-    from ...dra.wire import DriverConnection
+    from ...dra.drivers import DriverConnection
     from .scene import DraScene
 
 CHECKS: Checks[DraScene] = Checks()
@@ -115,13 +114,11 @@ async def _versions(scene: DraScene) -> str:
         raise NotApplicable("no previous version was given (--previous)")
     [device] = await scene.some()
     for older, newer in ((previous, scene.subject), (scene.subject, previous)):
-        await scene.stop()
-        await scene.unregistered()
+        await scene.leave()
         await scene.start_again(subject=older)
         claim = await scene.claim(scene.result(device))
         devices = await scene.prepared(claim)
-        await scene.stop()
-        await scene.unregistered()
+        await scene.leave()
         await scene.start_again(subject=newer)
         again = await scene.prepared(claim)
         scene.require(devices == again, f"one version answered {devices}, the other one {again}")
@@ -202,8 +199,7 @@ async def _damaged(scene: DraScene) -> str:
         untouched = _files(scene)
         claim = await scene.claim(scene.result(device))
         first = await scene.prepared(claim)
-        await scene.stop()
-        await scene.unregistered()
+        await scene.leave()
         written = {path: each for path, each in _files(scene).items() if untouched.get(path) != each}
         harmed = {path: damage(content) for path, content in written.items()}
         if not harmed:

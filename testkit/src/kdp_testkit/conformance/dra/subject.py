@@ -1,20 +1,29 @@
-"""The driver under test, as the checks see it: something that can be started on a node, asked to stop, and killed."""
+"""The driver under test, as the checks see it: something that can be started on a node, asked to stop, and killed.
+
+A program in any language learns where it is by placeholders in its arguments (``{root}``, ``{kubeconfig}``, ``{node}``,
+``{cdi}``, ``{state}`` and those of a device plugin) or by variables, which are those of ``kdp run`` and of Kubernetes'
+own clients. A class of a vendor is `backend.DraBackendSubject`.
+"""
 
 from __future__ import annotations
 
 import abc
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
+from typing_extensions import override
 
 from kdp.kubelet.paths import KubeletPaths
 
+from ..program import Program
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from ..instance import Instance
+    from ..instance import Instance, Levers
 
 
 @attrs.frozen(kw_only=True)
@@ -69,3 +78,55 @@ class DraSubject(abc.ABC):
     def extended(self) -> str:
         """Return the extended resource that a device plugin for these devices would have; "": it is not known."""
         return ""
+
+
+class DraCommandSubject(DraSubject):
+    """A driver's program.
+
+    Args:
+        command: The program and its arguments, with placeholders.
+        levers: What the kit can do to its hardware.
+        previous: The version before it.
+        extended: The extended resource that a device plugin for these devices would have; "": it is not known.
+    """
+
+    shares_hardware = True
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        levers: Levers | None = None,
+        previous: DraSubject | None = None,
+        extended: str = "",
+    ) -> None:
+        self._program = Program(command, levers=levers)
+        self._extended = extended
+        self.previous = previous
+
+    @override
+    def extended(self) -> str:
+        return self._extended
+
+    @override
+    def start(self, node: DraNode, wake: Callable[[], None]) -> AbstractAsyncContextManager[Instance]:
+        values = {
+            "kubeconfig": os.fspath(node.kubeconfig),
+            "node": node.name,
+            "cdi": os.fspath(node.cdi),
+            "state": os.fspath(node.state),
+            "pod_uid": node.pod_uid,
+        }
+        variables = {
+            "KUBECONFIG": values["kubeconfig"],
+            "NODE_NAME": node.name,
+            "CDI_ROOT": values["cdi"],
+            "KDP_MODE": "dra",
+            "KDP_KUBECONFIG": values["kubeconfig"],
+            "KDP_NODE_NAME": node.name,
+            "KDP_CDI_DIR": values["cdi"],
+            "KDP_STATE_DIR": values["state"],
+        }
+        if node.pod_uid:
+            variables |= {"POD_UID": node.pod_uid, "KDP_POD_UID": node.pod_uid}
+        return self._program.running(node.paths, wake, more=values, environment=variables)

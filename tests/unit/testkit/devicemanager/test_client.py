@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import attrs
+from types import SimpleNamespace
+from typing import cast
 
-from kdp_testkit.devicemanager.client_records import ClientTable
+from kdp_testkit.devicemanager.client import Client, ClientTable
 
 
-@attrs.frozen(eq=False)
-class Record:
-    resource: str
-    socket_path: str
+def record(resource: str, socket_path: str) -> Client:
+    return cast("Client", SimpleNamespace(resource=resource, socket_path=socket_path))
 
 
 def test_one_slot_holds_the_newest_and_is_found_by_anybodys_path() -> None:
-    table: ClientTable[Record] = ClientTable(one_per_resource=True)
-    old, new = Record("r", "/old"), Record("r", "/new")
+    table = ClientTable(one_per_resource=True)
+    old, new = record("r", "/old"), record("r", "/new")
     table.add(old)
     table.add(new)
     assert table.all() == [new]
@@ -25,10 +24,10 @@ def test_one_slot_holds_the_newest_and_is_found_by_anybodys_path() -> None:
 
 
 def test_a_list_is_found_by_path_and_dropped_by_path() -> None:
-    table: ClientTable[Record] = ClientTable(one_per_resource=False)
-    first, second, twin, other = Record("r", "/1"), Record("r", "/2"), Record("r", "/1"), Record("s", "/1")
-    for record in (first, second, twin, other):
-        table.add(record)
+    table = ClientTable(one_per_resource=False)
+    first, second, twin, other = record("r", "/1"), record("r", "/2"), record("r", "/1"), record("s", "/1")
+    for each in (first, second, twin, other):
+        table.add(each)
     assert table.find("r", "/2") is second
     assert table.find("r", "/1") is first
     assert table.find("r", "/3") is None
