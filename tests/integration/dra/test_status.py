@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.unit.dra.claims.claims_world import until as until_so
+from tests.waiting import until as until_so
 
 from kdp.cluster.client import KubeApi
 from kdp.dra.claims.checkpoint import Use
