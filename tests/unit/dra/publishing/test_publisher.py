@@ -70,7 +70,11 @@ async def test_no_device_is_one_empty_slice() -> None:
     async with bench.running():
         await bench.published([])
         (item,) = bench.server.items.values()
-        assert item["spec"]["pool"] == {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
+        assert item["spec"] == {
+            "driver": "gpu.example.com",
+            "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 1},
+            "nodeName": "node-0",
+        }
         assert item["metadata"]["ownerReferences"] == [
             {"apiVersion": "v1", "kind": "Node", "name": "node-0", "uid": "uid-1", "controller": True}
         ]

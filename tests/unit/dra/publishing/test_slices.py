@@ -117,16 +117,6 @@ def test_the_backends_attribute_goes_before_the_standard_one() -> None:
 # -- how many lie in a slice -------------------------------------------------------------------------------------------
 
 
-def test_no_devices_are_one_empty_slice() -> None:
-    """Scenario 38: the driver is alive, and has nothing."""
-    (only,) = make()
-    assert only.as_object(1, 1)["spec"] == {
-        "driver": "gpu.example.com",
-        "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 1},
-        "nodeName": "node-0",
-    }
-
-
 def test_64_from_the_start_so_that_the_first_taint_divides_nothing() -> None:
     """Scenario 39."""
     tainted = [*widgets(299), kdp.Device(id="w299", taints=[kdp.Taint(key="worn")])]
