@@ -7,21 +7,16 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from hypothesis import HealthCheck, settings
-
 import kdp
 from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 from kdp.dra.standard_attributes import standard_attributes
 from kdp.hardware import Host
 from kdp.testing import SysfsTree
 
-__all__ = ["FEW", "MANY", "SHAPES", "attributes_of", "break_attribute", "judged"]
+__all__ = ["SHAPES", "attributes_of", "break_attribute", "judged"]
 
 SHAPES: Final = ("absent", "directory", "dangling", "loop", "fifo", "EINVAL", "ENODEV", "EOPNOTSUPP")
 """How an attribute can break besides saying something odd."""
-
-FEW: Final = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-MANY: Final = settings(FEW, max_examples=50, derandomize=False)
 
 
 def break_attribute(tree: SysfsTree, path: str, how: bytes | str) -> None:

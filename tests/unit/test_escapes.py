@@ -211,13 +211,6 @@ def test_a_printable_text_is_seen_is_short_and_stays(text: str, most: int) -> No
     assert len(within_bytes(text, most).encode()) <= most
 
 
-@effort(20)
-@given(texts)
-def test_the_logs_are_a_line_for_each_record(text: str) -> None:
-    for exit_of in (text_log, json_log, traceback_text, traceback_json, sentence_of, reason, claim_error):
-        assert_seen(exit_of(text))
-
-
 def test_what_prints_stays_as_it_is() -> None:
     for text in ("device w0 is gone", "Gerät ist heiß", "سليم", "設備故障", "fan ✗ 🔥", r"C:\dev", "a  b"):
         assert printable(text, 100) == text

@@ -10,16 +10,17 @@ import tempfile
 from pathlib import Path
 from typing import Final, Literal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.drawn_nodes import FEW, MANY, SHAPES, attributes_of, break_attribute, judged
+from tests.drawn_nodes import SHAPES, attributes_of, break_attribute, judged
+from tests.unit.strategies import effort
 
 import kdp
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
 
 Mode = Literal["af", "region", "regiondevel"]
+MODES: Final = st.sampled_from(("af", "region", "regiondevel"))
 BOARDS: Final = (
     "/sys/devices/pci0000:40/0000:40:00.0/0000:41:00.0",
     "/sys/devices/pci0000:80/0000:80:00.0/0000:81:00.0",
@@ -98,9 +99,12 @@ def _backend(tree: SysfsTree, mode: Mode) -> Fpga:
     return Fpga(tree.host, mode=mode, management=True, max_temperature=90)
 
 
-def _one_broken_attribute(
-    cards: list[tuple[str, str | None, bool, bool]], mode: Mode, which: int, how: bytes | str
+@effort(50)
+@given(CARDS, MODES, BREAKS)
+def test_one_broken_attribute_raises_nothing_and_changes_no_other_board(
+    cards: list[tuple[str, str | None, bool, bool]], mode: Mode, broken: tuple[int, bytes | str]
 ) -> None:
+    which, how = broken
     with tempfile.TemporaryDirectory() as directory:
         tree = _build(directory, cards)
         running = _backend(tree, mode)
@@ -122,7 +126,11 @@ def _one_broken_attribute(
             )
 
 
-def _without_parts(mode: Mode, order: list[int]) -> None:
+@effort(50)
+@given(MODES, st.lists(st.integers(0, 9), min_size=1, max_size=4))
+def test_a_board_that_goes_part_by_part_changes_no_other_and_is_not_healthy_without_its_engine(
+    mode: Mode, order: list[int]
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         tree = _build(directory, [])
         running = _backend(tree, mode)
@@ -143,31 +151,3 @@ def _without_parts(mode: Mode, order: list[int]) -> None:
                     ]
         tree.vanish(BOARDS[0])
         assert _judged(running) == other
-
-
-MODES: Final = st.sampled_from(("af", "region", "regiondevel"))
-
-
-@FEW
-@given(CARDS, MODES, BREAKS)
-def test_one_broken_attribute_raises_nothing_and_changes_no_other_board(
-    cards: list[tuple[str, str | None, bool, bool]], mode: Mode, broken: tuple[int, bytes | str]
-) -> None:
-    _one_broken_attribute(cards, mode, *broken)
-
-
-@FEW
-@given(MODES, st.lists(st.integers(0, 9), min_size=1, max_size=4))
-def test_a_board_that_goes_part_by_part_changes_no_other_and_is_not_healthy_without_its_engine(
-    mode: Mode, order: list[int]
-) -> None:
-    _without_parts(mode, order)
-
-
-@pytest.mark.slow
-@MANY
-@given(CARDS, MODES, BREAKS)
-def test_one_broken_attribute_in_many_lives(
-    cards: list[tuple[str, str | None, bool, bool]], mode: Mode, broken: tuple[int, bytes | str]
-) -> None:
-    _one_broken_attribute(cards, mode, *broken)

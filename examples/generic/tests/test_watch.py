@@ -207,9 +207,3 @@ async def test_where_inotify_is_refused_it_says_so_once_and_polling_goes_on(
     assert [record.getMessage() for record in caplog.records] == [
         "inotify is refused: no space left on device; new nodes are seen every 5.0 s"
     ]
-
-
-# Real devices of this machine's kernel. Each step says why, where it cannot be done here.
-
-
-LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81

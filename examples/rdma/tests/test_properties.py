@@ -17,7 +17,8 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.drawn_nodes import FEW, MANY, SHAPES, attributes_of, break_attribute, judged
+from tests.drawn_nodes import SHAPES, attributes_of, break_attribute, judged
+from tests.unit.strategies import effort
 
 import kdp
 from kdp.testing import SysfsTree
@@ -181,7 +182,13 @@ def _is_of(device: kdp.Device, index: int, name: str) -> bool:
     ).startswith(name)
 
 
-def _one_broken_attribute(cards: list[Card], mode: Mode, which: int, how: Break) -> None:
+@pytest.mark.slow
+@effort(50)
+@given(CARDS, st.sampled_from(MODES), BREAKS)
+def test_one_broken_attribute_raises_nothing_and_changes_no_other_card(
+    cards: list[Card], mode: Mode, broken: tuple[int, Break]
+) -> None:
+    which, how = broken
     with _node(cards) as tree:
         running = _backend(tree, mode)
         before = _judged(running)
@@ -205,7 +212,9 @@ def _one_broken_attribute(cards: list[Card], mode: Mode, which: int, how: Break)
                 assert changed == [], path
 
 
-def _part_by_part(cards: list[Card], mode: Mode, order: list[int]) -> None:
+@effort(50)
+@given(CARDS, st.sampled_from(MODES), st.lists(st.integers(0, 20), max_size=5))
+def test_a_card_that_goes_part_by_part_changes_no_other(cards: list[Card], mode: Mode, order: list[int]) -> None:
     with _node(cards) as tree:
         running = _backend(tree, mode)
         before = _judged(running)
@@ -229,32 +238,3 @@ def _part_by_part(cards: list[Card], mode: Mode, order: list[int]) -> None:
                         assert not (tree.host.exists(entry) and not verbs and any(d.health.is_healthy for d in mine))
         tree.vanish(top)
         assert {id_: device for id_, device in _judged(running).items() if id_ in others} == others or mode == "pool"
-
-
-@pytest.mark.slow
-@FEW
-@given(CARDS, st.sampled_from(MODES), BREAKS)
-def test_one_broken_attribute_raises_nothing_and_changes_no_other_card(
-    cards: list[Card], mode: Mode, broken: tuple[int, Break]
-) -> None:
-    _one_broken_attribute(cards, mode, *broken)
-
-
-@FEW
-@given(CARDS, st.sampled_from(MODES), st.lists(st.integers(0, 20), max_size=5))
-def test_a_card_that_goes_part_by_part_changes_no_other(cards: list[Card], mode: Mode, order: list[int]) -> None:
-    _part_by_part(cards, mode, order)
-
-
-@pytest.mark.slow
-@MANY
-@given(CARDS, st.sampled_from(MODES), BREAKS)
-def test_one_broken_attribute_in_many_lives(cards: list[Card], mode: Mode, broken: tuple[int, Break]) -> None:
-    _one_broken_attribute(cards, mode, *broken)
-
-
-@pytest.mark.slow
-@MANY
-@given(CARDS, st.sampled_from(MODES), st.lists(st.integers(0, 20), max_size=5))
-def test_a_card_that_goes_part_by_part_in_many_lives(cards: list[Card], mode: Mode, order: list[int]) -> None:
-    _part_by_part(cards, mode, order)

@@ -10,7 +10,8 @@ from typing import Any
 from unittest import mock
 
 import anyio
-from tests.unit.dra.claims.claims_world import Claims, until
+from tests.unit.dra.claims.claims_world import Claims
+from tests.waiting import until
 
 import kdp
 from kdp.concurrency.observable import Observable

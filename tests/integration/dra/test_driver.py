@@ -9,7 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.unit.dra.claims.claim_objects import claim, result
-from tests.unit.dra.claims.claims_world import Widgets, until
+from tests.unit.dra.claims.claims_world import Widgets
+from tests.waiting import until
 from typing_extensions import override
 
 import kdp

@@ -13,7 +13,8 @@ import anyio.to_thread
 import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.dra.claims.claims_world import Widgets, until
+from tests.unit.dra.claims.claims_world import Widgets
+from tests.waiting import until
 
 from kdp.cli.asking import ask
 from kdp.dra.holders import ClaimHolders

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.dra.claims.claims_world import Widgets, until
+from tests.unit.dra.claims.claims_world import Widgets
+from tests.waiting import until
 from typing_extensions import override
 
 import kdp

@@ -12,7 +12,7 @@ import anyio
 import attrs
 import pytest
 from tests.accounts import Account, with_accounts
-from tests.unit.dra.claims.claims_world import until as until_so
+from tests.waiting import until as until_so
 
 from kdp.cluster.client import KubeApi
 from kdp.dra.claims.checkpoint import Use

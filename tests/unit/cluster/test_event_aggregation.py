@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from types import ModuleType
-from typing import Any, ClassVar
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from typing_extensions import override
 
-from kdp.cluster import event_aggregation as real
 from kdp.cluster.event_aggregation import BURST, PERIOD, EventAggregator, EventTarget, Notice, Telling
 
 from ..mutants import holds, live
@@ -35,12 +32,10 @@ def notice(
 class World(RuleBasedStateMachine):
     """Says things, lets time pass, and writes what is due, or fails to."""
 
-    module: ClassVar[ModuleType] = real
-
     @initialize()
     def begin(self) -> None:
         self.now = 1000.0
-        self.aggregator: Any = self.module.EventAggregator()
+        self.aggregator = EventAggregator()
         self.newest: dict[Key, Notice] = {}
         self.untold: dict[Key, Counter[str]] = {}
         self.last_told: dict[Key, float] = {}
@@ -132,14 +127,9 @@ class World(RuleBasedStateMachine):
         holds(4, self.told == self.said, f"Events stand for {self.told} of {self.said} notices")
 
 
-def run(*, examples: int, module: ModuleType = real, number: int = 0) -> None:
-    """Live so many lives; the number chooses which."""
-    live(World, examples=examples, steps=30, number=number, shrinks=module is real, module=module)
-
-
 @pytest.mark.drawn
 def test_every_invariant_holds() -> None:
-    run(examples=300)
+    live(World, examples=300, steps=30)
 
 
 def played(aggregator: EventAggregator, now: float, until: float) -> list[tuple[float, Telling]]:

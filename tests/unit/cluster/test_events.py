@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
+from tests.waiting import until
 
 from kdp.cluster import event_aggregation, events
 from kdp.cluster.api import ApiError
@@ -12,7 +13,7 @@ from kdp.cluster.event_aggregation import EventTarget, Notice
 from kdp.cluster.events import EventRecorder, EventWriter
 from kdp.concurrency.counts import Tally
 
-from ..dra.claims.claims_world import Claims, until
+from ..dra.claims.claims_world import Claims
 
 if TYPE_CHECKING:
     from kdp.cluster.api import NodeApi

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
-import anyio
-import anyio.lowlevel
 import pytest
 from anyio import to_thread
+from tests.waiting import until
 
 from kdp import ConfigurationError
 from kdp.cli.asking import ask
@@ -94,19 +93,13 @@ async def test_readyz_showed_reasons_and_paths_to_anybody_in_the_cluster(tmp_pat
         port = probes.url.rpartition(":")[2]
         assert await to_thread.run_sync(fetch, f"http://{host}:{port}/readyz") == (code, "not ready\n")
         local = await to_thread.run_sync(fetch, f"http://127.0.0.1:{port}/readyz")
-        await until_answered(tmp_path / "a.sock")
+        await until(lambda: is_answered(tmp_path / "a.sock"))
         over_socket = await to_thread.run_sync(ask, str(tmp_path / "a.sock"), "/readyz")
     assert json.loads(local[1]) == json.loads(over_socket[1]) == {"ready": code == 200, **readiness.details}
     with closing(Probes(Address("", 0), lambda: readiness, shows_all=True)) as probes:
         port = probes.url.rpartition(":")[2]
         shown = await to_thread.run_sync(fetch, f"http://{host}:{port}/readyz")
     assert "example.com/widget" in shown[1]
-
-
-async def until_answered(path: Path) -> None:
-    with anyio.fail_after(PATIENCE):
-        while not is_answered(path):  # noqa: ASYNC110 - a file
-            await anyio.sleep(0.01)
 
 
 async def test_a_place_that_somebody_else_has_is_told_once_and_tried_again(
@@ -116,15 +109,13 @@ async def test_a_place_that_somebody_else_has_is_told_once_and_tried_again(
     path = tmp_path / "a.sock"
     with closing(Probes(None, lambda: READY, path=path)) as first:
         assert first.url == ""
-        await until_answered(path)
+        await until(lambda: is_answered(path))
         made = path.lstat()
         with closing(Probes(None, lambda: NOT_READY, path=path)):
-            with anyio.fail_after(PATIENCE):
-                while "another process answers there" not in caplog.text:  # noqa: ASYNC110 - a log
-                    await anyio.sleep(0.01)
+            await until(lambda: "another process answers there" in caplog.text)
             assert path.lstat().st_ino == made.st_ino
             first.close()
-            await until_answered(path)
+            await until(lambda: is_answered(path))
             assert (await to_thread.run_sync(ask, str(path), "/readyz"))[0] == 1
     assert caplog.text.count("another process answers there") == 1
     assert not path.exists()
@@ -136,11 +127,11 @@ async def test_a_removed_socket_never_came_back(
     monkeypatch.setattr(probes_module, "LOOK_AGAIN", 0.01)
     path = tmp_path / "state" / "a.sock"
     with closing(Probes(None, lambda: READY, path=path)):
-        await until_answered(path)
+        await until(lambda: is_answered(path))
         path.unlink()
-        await until_answered(path)
+        await until(lambda: is_answered(path))
         shutil.rmtree(path.parent)
-        await until_answered(path)
+        await until(lambda: is_answered(path))
         assert (await to_thread.run_sync(ask, str(path), "/readyz"))[0] == 0
     assert caplog.text.count("was removed, so commands could not ask this process: making it again") == 2
     assert not path.exists()
@@ -192,9 +183,7 @@ async def test_a_thread_that_could_not_be_started_ended_the_process(
     monkeypatch.setattr(probes_module, "START_AGAIN", 0.01)
     with without_threads() as refused:
         probes = Probes(LOCAL, lambda: READY)
-        with anyio.fail_after(PATIENCE):
-            while refused.count("kdp-probes") < 2:  # noqa: ASYNC110 - a plain list
-                await anyio.sleep(0.01)
+        await until(lambda: refused.count("kdp-probes") >= 2)
     with closing(probes):
         assert await asked(probes, "/livez") == (200, "ok\n")
     assert caplog.text.count("the health probes are not answered yet: can't start new thread; trying again") == 1

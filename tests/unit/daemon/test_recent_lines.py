@@ -7,8 +7,8 @@ import logging
 from contextlib import closing
 from pathlib import Path
 
-import anyio
 from anyio import to_thread
+from tests.waiting import until
 
 from kdp.cli.asking import ask
 from kdp.daemon import logs
@@ -17,7 +17,6 @@ from kdp.daemon.parsers import Address
 from kdp.daemon.probes import Probes, log_page
 from kdp.daemon.readiness import Readiness
 from kdp.daemon.settings import Settings
-from kdp_testkit.patience import PATIENCE
 
 from .test_logs import new_process
 from .test_probes import asked
@@ -75,7 +74,5 @@ async def test_the_unix_socket_has_the_page_and_the_port_has_not(tmp_path: Path)
     path = tmp_path / "own.sock"
     with closing(Probes(Address("127.0.0.1", 0), lambda: Readiness(True, {}), path=path, pages={"/log": page})) as it:
         assert (await asked(it, "/log"))[0] == 403
-        with anyio.fail_after(PATIENCE):
-            while not path.exists():  # noqa: ASYNC110 - a file
-                await anyio.sleep(0.01)
+        await until(path.exists)
         assert await to_thread.run_sync(ask, str(path), "/log") == (0, "a secret line\n")

@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 import attrs
 import pytest
+from tests.waiting import until
 from typing_extensions import override
 
 import kdp
@@ -151,12 +152,6 @@ async def running(daemon: Daemon) -> AsyncIterator[None]:
         tasks.start_soon(daemon.serve)
         yield
         tasks.cancel_scope.cancel()
-
-
-async def until(condition: Any) -> None:
-    with anyio.fail_after(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - the stand-in is plain attributes
-            await anyio.sleep(0.001)
 
 
 async def test_reloading_without_a_configuration_discovers_again(managers: list[StandIn]) -> None:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
 from tests.nobody import as_nobody
+from tests.waiting import until
 
 from kdp.operations import directories as module
 from kdp.operations.directories import Directories, why_no_file_in
 from kdp_testkit.patience import PATIENCE
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - a thread changes it
-            await anyio.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)

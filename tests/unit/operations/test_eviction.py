@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from types import ModuleType
-from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from typing_extensions import override
 
-from kdp.operations import eviction as real
 from kdp.operations.eviction import (
     FIRST_PAUSE,
     FRESH,
@@ -49,12 +46,10 @@ class Pod:
 class World(RuleBasedStateMachine):
     """The truth, what the planner is told of it and when, and what it does."""
 
-    module: ClassVar[ModuleType] = real
-
     @initialize(failed=st.sets(st.sampled_from(DEVICES)), seconds=st.sampled_from([0.0, 61.0]))
     def begin(self, failed: set[Device], seconds: float) -> None:
         self.now = 1000.0
-        self.planner: Any = self.module.EvictionPlanner(EvictionPolicy(after=AFTER, limit=LIMIT))
+        self.planner = EvictionPlanner(EvictionPolicy(after=AFTER, limit=LIMIT))
         self.failed: dict[Device, float] = {}
         self.connected = {"a/gpu", "b/nic"}
         self.pods = {pod: Pod(f"u{index}") for index, pod in enumerate(PODS)}
@@ -147,12 +142,12 @@ class World(RuleBasedStateMachine):
         self.is_sound = False
         for command in self.planner.step(self.now):
             match command:
-                case self.module.Describe(pod):
+                case Describe(pod):
                     holds(5, self.describing is None and self.evicting is None, "two pods at a time")
                     holds(5, self.now >= self.paused.get(pod, 0.0), f"{pod} is asked again at once")
                     holds(5, pod not in self.done, f"{pod} goes already")
                     self.describing, self.described = pod, None
-                case self.module.Evict(pod, uid, _):
+                case Evict(pod, uid, _):
                     self.look_at(pod, uid)
                     self.evicting = pod
                     self.asked.append(self.now)
@@ -230,14 +225,9 @@ class World(RuleBasedStateMachine):
         holds(7, not left, f"{left} are still held")
 
 
-def run(*, examples: int, module: ModuleType = real, number: int = 0) -> None:
-    """Live so many lives; the number chooses which."""
-    live(World, examples=examples, steps=25, number=number, shrinks=module is real, module=module)
-
-
 @pytest.mark.drawn
 def test_every_invariant_holds() -> None:
-    run(examples=300)
+    live(World, examples=300, steps=25)
 
 
 GPU: Device = ("a/gpu", "0")

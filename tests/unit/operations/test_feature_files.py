@@ -4,7 +4,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +12,7 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.waiting import until
 
 from kdp.operations import feature_files
 from kdp.operations.feature_files import EXPIRY, FeatureFile, FeatureFiles
@@ -114,14 +115,6 @@ class Service:
 def _told(files: FeatureFiles) -> dict[str, Any]:
     [told] = cast("list[dict[str, Any]]", files.as_json()["files"])
     return told
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition, with a deadline."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        await anyio.sleep(0.01)
 
 
 async def test_the_files_follow_the_labels_and_vanish_with_the_service(tmp_path: Path) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 
-import anyio
 import pytest
+from tests.waiting import until
 
 from kdp.model.devices import Device, Health
 from kdp.supervision import change_log
 from kdp.supervision.change_log import MOST_LINES, ChangeLog, Transition
-from kdp_testkit.patience import PATIENCE
 
 
 def change(*devices: Device) -> tuple[Transition, ...]:
@@ -54,9 +53,7 @@ async def test_a_period_ends_without_another_change(lines: pytest.LogCaptureFixt
     changes = itertools.count()
     while told.changed(change(sick("w0", number := next(changes)))):
         pass
-    with anyio.fail_after(PATIENCE):
-        while "changes were not shown" not in lines.messages[-2]:  # noqa: ASYNC110 - a log has no event
-            await anyio.sleep(0.01)
+    await until(lambda: "changes were not shown" in lines.messages[-2])
     assert lines.messages[-1] == f"example.com/w: device w0 is now Unhealthy (fault {number})"
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.to_thread
 import pytest
+from tests.waiting import until
 from typing_extensions import override
 
 import kdp
@@ -261,14 +262,10 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
     await run_until(first, gate.reached)
     successor = supervisor_of(backend, after=first)
     async with running(successor):
-        with anyio.fail_after(PATIENCE):
-            while "report.stopping is set" not in caplog.text:  # noqa: ASYNC110 - the log tells nobody
-                await anyio.sleep(0.01)
+        await until(lambda: "report.stopping is set" in caplog.text)
         assert backend.calls.count("watch") == 1
         gate.is_free.set()
-        with anyio.fail_after(PATIENCE):
-            while backend.calls.count("watch") < 2:  # noqa: ASYNC110 - a plain list
-                await anyio.sleep(0.01)
+        await until(lambda: backend.calls.count("watch") == 2)
     (line,) = (record.message for record in caplog.records if "report.stopping" in record.message)
     assert line == (
         "Deaf: watch() of Deaf did not return within 0.05 s; it will be called again only after it returns, so only "
@@ -299,8 +296,6 @@ async def test_a_close_that_raises_is_logged_and_changes_nothing(caplog: pytest.
         await discovered(supervisor)
         backend.is_away = True
         supervisor.rescan()
-        with anyio.fail_after(PATIENCE):
-            while backend.calls.count("discover") < 2:  # noqa: ASYNC110 - a plain list
-                await anyio.sleep(0.01)
+        await until(lambda: backend.calls.count("discover") == 2)
     assert backend.calls == ["open", "discover", "close", "open", "discover", "close"]
     assert "close() of Broken failed: OSError: the card did not answer" in caplog.text

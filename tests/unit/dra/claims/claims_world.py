@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,10 @@ from kdp.hardware import Host
 from kdp.kubelet import KubeletPaths
 from kdp.model.claims import Claim
 from kdp.supervision.supervisor import Deadlines, Supervisor
-from kdp_testkit.patience import PATIENCE
 
 from .claim_objects import DRIVER, POOL, claim_object
 
-__all__ = ["Claims", "Mode", "Widgets", "World", "running", "until"]
+__all__ = ["Claims", "Mode", "Widgets", "World", "running"]
 
 Object = dict[str, Any]
 
@@ -187,10 +185,3 @@ async def running(
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await supervisor.shutdown(5)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    with anyio.fail_after(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - a condition of a thread
-            await asyncio.sleep(0.005)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiMount
+from kdp.dra.claims.plan import POD_CLAIM
 from kdp.dra.claims.prepare import JobOutcome
+from kdp.storage import files
 
 from .claim_objects import DRIVER, POOL, claim, result
 from .claims_world import Widgets, World, running
@@ -68,7 +72,17 @@ async def test_a_request_is_described_once(world: World) -> None:
         "metadata": {"name": "claim-0", "namespace": "default", "uid": claim().uid, "generation": 1},
         "requests": [{"name": "gpu/large"}],
     }
-    assert (device["driver"], device["pool"], device["name"], other["name"]) == (DRIVER, POOL, "w1", "w0")
+    assert device == {"driver": DRIVER, "pool": POOL, "name": "w1"}
+    assert other == {"driver": DRIVER, "pool": POOL, "name": "w0", "attributes": {"slot": {"int": 0}}}
+
+
+async def test_a_claim_of_a_template_is_described_below_its_name_in_the_pod(world: World) -> None:
+    world.api.put(claim(), [result("w0")])
+    world.api.items["default", claim().name]["metadata"]["annotations"] = {POD_CLAIM: "gpus"}
+    await prepared(world)
+    [mount] = mounts(world)
+    assert mount.container_path == f"{ROOT}/resourceclaimtemplates/gpus/r/{DRIVER}-metadata.json"
+    assert told(mount)["podClaimName"] == "gpus"
 
 
 async def test_a_reader_that_knows_one_version_finds_its_own(world: World) -> None:
@@ -104,7 +118,8 @@ async def test_it_is_off_by_default(world: World) -> None:
 class Linked(Widgets):
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-        devices.network["w0"] = kdp.NetworkData(interface_name="eth1", ips=["192.0.2.5/24"])
+        if "w0" in devices.ids:
+            devices.network["w0"] = kdp.NetworkData(interface_name="eth1", ips=["192.0.2.5/24"])
         return super().allocate(devices)
 
 
@@ -122,6 +137,35 @@ async def test_what_allocate_knows_of_an_interface_is_in_the_file_and_survives_a
         assert "networkData" not in w1
         world.start()
         assert await prepared(world) == outcome
+
+
+@pytest.mark.parametrize(("written", "requests"), [(0, {"b"}), (1, {"a", "b"})])
+async def test_a_claim_is_prepared_although_the_disk_is_full_in_the_middle_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, written: int, requests: set[str]
+) -> None:
+    """The file is written before `allocate`, and anew when that has told of an interface: then the first one stays."""
+    write, left = files._write, written
+
+    def fill(descriptor: int, data: bytes) -> None:
+        nonlocal left
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        is_of_a = "metadata" in path.parts and path.name.lstrip(".").startswith("a.")
+        if is_of_a and not left:
+            write(descriptor, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left -= is_of_a
+        write(descriptor, data)
+
+    monkeypatch.setattr(files, "_write", fill)
+    async with running(tmp_path, Linked()) as world:
+        world.metadata = True
+        world.start()
+        world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
+        assert (await prepared(world)).error == ""
+        described = {Path(mount.container_path).parent.name: told(mount) for mount in mounts(world)}
+    assert described.keys() == requests
+    assert not [each for each in described.values() if "networkData" in each["requests"][0]["devices"][0]]
+    assert "its containers get no metadata of request a: " in caplog.text
 
 
 @pytest.mark.parametrize("uid", ["..", "a/b", "x" * 129])

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import attrs
 import pytest
+from tests.waiting import until
 
 import kdp
 from kdp.cluster.api import ApiError
@@ -18,7 +19,7 @@ from kdp.errors import CheckpointError
 from kdp.supervision.supervisor import Deadlines
 
 from .claim_objects import DRIVER, POOL, claim, entry, result
-from .claims_world import Mode, Widgets, World, running, until
+from .claims_world import Mode, Widgets, World, running
 
 MODE = {"apiVersion": f"{DRIVER}/v1", "kind": "Mode", "speed": 7}
 

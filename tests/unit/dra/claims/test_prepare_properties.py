@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -96,15 +96,12 @@ class Supervisor:
 
 
 class Node(RuleBasedStateMachine):
-    describes: ClassVar[bool] = False
-    backend: ClassVar[type[Hardware]] = Hardware
-
     def __init__(self) -> None:
         super().__init__()
         base = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self.folder = Path(tempfile.mkdtemp(prefix="kdp-", dir=base))
         self.runner = asyncio.Runner()
-        self.hardware = self.backend()
+        self.hardware = Hardware()
         self.api = Claims()
         self.cdi = CdiDirectory(self.folder / "cdi")
         self.boots = 0
@@ -128,7 +125,6 @@ class Node(RuleBasedStateMachine):
             paths=KubeletPaths.under(plugins_dir=self.folder),
             cdi=self.cdi.path,
             boot_id=f"boot-{self.boots}",
-            device_metadata=self.describes,
         )
         self.preparer = Preparer(DRIVER, supervisor=supervisor, host=Host(), options=options)
         self.runner.run(self.preparer.recover())

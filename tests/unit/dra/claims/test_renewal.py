@@ -7,12 +7,13 @@ from pathlib import Path
 
 import attrs
 import pytest
+from tests.waiting import until
 
 import kdp
 from kdp.model.claims import Claim
 
 from .claim_objects import claim, result
-from .claims_world import Widgets, World, running, until
+from .claims_world import Widgets, World, running
 
 
 class Plain(Widgets):

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from tests.waiting import until
 
 import kdp
 from kdp.cluster.api import ApiError
@@ -57,14 +58,9 @@ class Bench:
             while not condition(self.status):
                 await self.publisher.status.after(self.publisher.status.version)
 
-    async def until_stored(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-        with anyio.fail_after(seconds):
-            while not condition():  # noqa: ASYNC110 - what is stored tells nobody
-                await anyio.sleep(0.001)
-
     async def published(self, devices: list[kdp.Device]) -> None:
         self.publisher.publish(devices)
-        await self.until_stored(lambda: self.server.devices() == [device.id for device in devices])
+        await until(lambda: self.server.devices() == [device.id for device in devices])
         await self.until(lambda status: status.is_current and status.problem is None)
 
 
@@ -74,7 +70,11 @@ async def test_no_device_is_one_empty_slice() -> None:
     async with bench.running():
         await bench.published([])
         (item,) = bench.server.items.values()
-        assert item["spec"]["pool"] == {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
+        assert item["spec"] == {
+            "driver": "gpu.example.com",
+            "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 1},
+            "nodeName": "node-0",
+        }
         assert item["metadata"]["ownerReferences"] == [
             {"apiVersion": "v1", "kind": "Node", "name": "node-0", "uid": "uid-1", "controller": True}
         ]
@@ -95,7 +95,7 @@ async def test_same_input_writes_nothing_and_one_change_is_one_write() -> None:
         assert bench.server.writes == []
         devices[70] = kdp.Device(id="w070", attributes={"hot": True})
         bench.publisher.publish(devices)
-        await bench.until_stored(lambda: bench.server.writes)
+        await until(lambda: bench.server.writes)
         await bench.until(lambda status: status.is_current)
         assert [each.verb for each in bench.server.writes] == ["update"]
         assert bench.server.generations() == {1}
@@ -130,13 +130,13 @@ async def test_wiped_slices_come_back() -> None:
         await bench.published(devices)
         devices[0] = kdp.Device(id="w000", attributes={"x": 1})
         bench.publisher.publish(devices)
-        await bench.until_stored(lambda: len(bench.server.writes) == 4)
+        await until(lambda: len(bench.server.writes) == 4)
         for _ in range(3):
             bench.server.writes.clear()
             start = time.monotonic()
             bench.server.wipe()
             bench.api.tell()
-            await bench.until_stored(lambda: bench.server.devices() == [device.id for device in devices])
+            await until(lambda: bench.server.devices() == [device.id for device in devices])
             await bench.until(lambda status: status.is_current)
             assert [each.verb for each in bench.server.writes] == ["create"] * 3
             assert time.monotonic() - start < PATIENCE
@@ -217,12 +217,12 @@ async def test_gates_that_are_off_are_named_and_what_would_be_a_lie_is_withheld(
         writes = len(bench.server.writes)
         assert writes <= 6
         bench.publisher.publish([*PARTS, kdp.Device(id="more")], counters={"card": {"memory": 4}})
-        await bench.until_stored(lambda: bench.server.devices() == ["whole", "more"])
+        await until(lambda: bench.server.devices() == ["whole", "more"])
         assert len(bench.server.writes) == writes + 1
         bench.server.gates_off.clear()
         bench.server.release = "v1.37.2"
         bench.api.cut()
-        await bench.until_stored(lambda: bench.server.devices() == ["whole", "part", "worn", "more"])
+        await until(lambda: bench.server.devices() == ["whole", "part", "worn", "more"])
         await bench.until(lambda status: status.is_current and not status.withheld)
 
 
@@ -255,7 +255,7 @@ async def test_a_server_that_changes_what_it_stores_is_not_fought() -> None:
         await bench.until(lambda status: status.is_current)
         assert [(field.path, field.gate) for field in bench.status.dropped] == [("spec.devices[0].attributes", "")]
         bench.api.cut()
-        await bench.until_stored(lambda: bench.api.asked.count("list") == 2)
+        await until(lambda: bench.api.asked.count("list") == 2)
         await bench.until(lambda status: status.is_current and status.problem is None)
         assert len(bench.server.writes) == 1
 
@@ -276,7 +276,7 @@ async def test_what_the_server_refuses_leaves_the_last_good_state_in_force(count
         assert (bench.status.generation, len(bench.server.writes)) == (1, writes)
         bench.server.wipe()
         bench.api.tell()
-        await bench.until_stored(lambda: bench.server.devices() == [each.id for each in good])
+        await until(lambda: bench.server.devices() == [each.id for each in good])
         assert bench.status.problem is not None
         await bench.published(widgets(3))
 

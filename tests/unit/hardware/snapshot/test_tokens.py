@@ -69,7 +69,8 @@ def test_a_parameter_is_secret_by_its_name_or_as_free_text() -> None:
         "dckr_pat_abcSECRETX1", "AIzaSyabcdefSECRETX1", "https://hooks.slack.com/services/T0/B0/SECRETX1",
         "-----BEGIN RSA PRIVATE KEY-----\nabc\nSECRETX1", "key=SECRETX1, state=open", "the apiKey: SECRETX1",
         "aws wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXASECRETX1", '{\\n\\"pw\\": \\"SECRETX1\\"', "token=b'SECRETX1'",
-        "session_id=SECRETX1", "signingKey=SECRETX1",
+        "session_id=SECRETX1", "signingKey=SECRETX1", "https://h/db?sslmode=off&key=SECRETX1",
+        "DSN=postgres://u:SECRETX1@h/db?sslmode=off", "password: 'two words SECRETX1'",
     ],
 )  # fmt: skip
 def test_no_secret_is_left_in_any_notation(text: str) -> None:
