@@ -71,7 +71,7 @@ class Tally:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Distribution:
     """A copy of `Durations`.
 

@@ -129,7 +129,7 @@ class ServicePart(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True)
 class BaseStatus(abc.ABC):
     """Where everything stands.
 
