@@ -62,7 +62,7 @@ then the process can be without a free descriptor, or another user."""
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Response:
     """What a request is answered.
 
@@ -82,7 +82,7 @@ class Response:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Client:
     """Who asks.
 
@@ -137,9 +137,8 @@ class Listener:
         """Accept and answer until cancelled; then the socket and all connections are closed."""
         try:
             while True:
-                await anyio.wait_readable(
-                    self._listening
-                )  # not `sock_accept`: if cancelled, it can lose a connection unclosed
+                # Not `sock_accept`: if cancelled, it can lose a connection unclosed.
+                await anyio.wait_readable(self._listening)
                 try:
                     accepted, _ = self._listening.accept()
                 except OSError as error:

@@ -84,7 +84,7 @@ def path_or_none(value: object) -> Path | None:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class OneOf:
     """Reads one of the words of a `typing.Literal`, in any case."""
 
@@ -103,7 +103,7 @@ class OneOf:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Number:
     """Reads a whole number within limits; None: there is no upper one."""
 

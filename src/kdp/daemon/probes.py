@@ -74,7 +74,7 @@ _T = TypeVar("_T")
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Page(Generic[_T]):
     """A page besides the probes.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Readiness:
     """What ``/readyz`` says.
 
@@ -35,7 +35,7 @@ class Readiness:
 
 
 @final
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True)
 class Rejection:
     """A bad configuration, which is not in force: the earlier one is.
 

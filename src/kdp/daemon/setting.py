@@ -30,7 +30,7 @@ CONTROLLER: Final[tuple[Mode, ...]] = ("dra-controller",)
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class GivenValue:
     """A value for a setting, and what its giver calls it.
 
@@ -58,7 +58,7 @@ class GivenValue:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Need:
     """What must hold, so that a setting has an effect.
 
@@ -85,7 +85,7 @@ class Need:
 
 
 @final
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True)
 class Setting:
     """One setting, as the sources and the documentation see it.
 

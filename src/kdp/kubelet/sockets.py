@@ -140,7 +140,7 @@ def answered_by_others(directory: Path, is_ours: Callable[[str], object]) -> dic
 
 
 @final
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True)
 class Greeting:
     """What a socket answered.
 

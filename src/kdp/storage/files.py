@@ -36,7 +36,7 @@ _LONGEST_STEM: Final = 200
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Draft:
     """A file that is written, and does not have its name yet.
 

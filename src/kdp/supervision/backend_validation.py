@@ -252,7 +252,7 @@ def _written(backend: DeviceBackend, hook: str) -> tuple[Callable[..., Any], boo
     return (found, True) if inspect.isfunction(found) else None
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True)
 class Findings:
     """What one ``discover`` returned, and what its device nodes looked like.
 

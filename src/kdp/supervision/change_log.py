@@ -31,7 +31,7 @@ _NAMED = 5
 
 
 @final
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True)
 class Transition:
     """A device's health as others see it has changed; ``before`` None: the device is new."""
 

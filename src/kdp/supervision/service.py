@@ -53,7 +53,7 @@ MAX_LISTED = 20
 
 
 @final
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True)
 class HeldClaim:
     """A claim that has devices.
 

@@ -83,7 +83,7 @@ RETRY_AFTER = 5.0
 """Seconds after which a failed discovery is repeated, unless ``poll_interval`` is shorter."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True)
 class Deadlines:
     """Seconds that hooks get; tests shorten them."""
 
