@@ -27,7 +27,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import attrs
@@ -125,7 +125,7 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Turn the model's values into what JSON knows; for `json.dumps`."""
-    return dict(value) if isinstance(value, Mapping) else attrs.asdict(value, recurse=False)
+    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else attrs.asdict(value, recurse=False)
 
 
 def _emit(name: str, when: int, **fields: Any) -> None:

@@ -120,7 +120,7 @@ def _as_json(message: Message) -> dict[str, Any]:
         if isinstance(value, MutableMapping):
             out[field.name] = dict(sorted(cast("MutableMapping[str, str]", value).items()))
         elif isinstance(value, MutableSequence):
-            items = cast("MutableSequence[Any]", value)
+            items: Sequence[Any] = getattr(message, field.name)
             out[field.name] = [_as_json(item) if isinstance(item, Message) else item for item in items]
         elif not isinstance(value, Message):
             out[field.name] = value
@@ -139,7 +139,7 @@ def _from_json(message: Message, content: Mapping[str, Any]) -> Message:
                 if isinstance(item, Mapping):
                     _from_json(cast("Any", here).add(), cast("Mapping[str, Any]", item))
                 else:
-                    cast("MutableSequence[Any]", here).append(item)
+                    cast("Any", here).append(item)
         elif isinstance(here, Message):
             here.SetInParent()
             _from_json(here, value)
@@ -454,7 +454,7 @@ def _entry(line: int, fields: dict[str, Any], calls: dict[int, Entry]) -> Entry:
     entry = attrs.evolve(entry, call=number, side=side, method=method, resource=resource, registration=registration)
     if what == "end":
         return attrs.evolve(entry, code=str(fields["code"]), detail=str(fields.get("detail", "")))
-    content = {name: fields[name] for name in ("message", "bytes") if name in fields}
+    content: dict[str, Any] = {name: fields[name] for name in ("message", "bytes") if name in fields}
     entry = attrs.evolve(entry, content=_complete(method, content, answer=what == "answer"))
     if what == "call":
         calls[number] = entry
