@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,25 +24,6 @@ Figure = Callable[[str, float], None]
 
 BURST = 0.2
 """Seconds of quiet before what is measured: kdp answers the first change at once and puts together those of a burst."""
-
-
-@contextlib.asynccontextmanager
-async def _serving(backend: Generic, kubelet: SimulatedKubelet, root: str = "/") -> AsyncGenerator[None]:
-    async with anyio.create_task_group() as tasks:
-
-        async def serve() -> None:
-            await kdp.serve(
-                backend,
-                device_plugin_dir=kubelet.paths.device_plugin_dir,
-                pod_resources_dir=kubelet.paths.pod_resources_dir,
-                state_dir=None,
-                host_root=root,
-                poll_interval=3600,
-            )
-
-        tasks.start_soon(serve)
-        yield
-        tasks.cancel_scope.cancel()
 
 
 @contextlib.contextmanager
@@ -74,7 +55,7 @@ async def test_a_real_terminal_is_admitted_unplugged_and_plugged_in_again(tmp_pa
 
     with _terminal() as first:
         backend = Generic(_config(tmp_path / "config", PTS), kdp.hardware.Host())
-        async with SimulatedKubelet() as kubelet, _serving(backend, kubelet):
+        async with SimulatedKubelet() as kubelet, kubelet.serving(backend, poll_interval=3600):
             await kubelet.until(registered=resource, streaming=resource)
             await kubelet.until(lambda: is_offered(first))
 
@@ -99,7 +80,7 @@ async def test_a_changed_file_brings_and_takes_resources(tree: Tree, tmp_path: P
     two = "{name: example.com/two, groups: [{count: 3, paths: [{path: /dev/two}]}]}"
     tree.node("/dev/one", "/dev/two")
     backend = Generic(_config(tmp_path / "config", one), tree.host)
-    async with SimulatedKubelet() as kubelet, _serving(backend, kubelet, str(tree.root)):
+    async with SimulatedKubelet() as kubelet, kubelet.serving(backend, host=tree.host, poll_interval=3600):
         await kubelet.until(allocatable={"example.com/one": 1})
 
         await anyio.sleep(BURST)

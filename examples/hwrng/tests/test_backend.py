@@ -5,10 +5,8 @@ import os
 import re
 import stat
 import time
-from functools import partial
 from pathlib import Path
 
-import anyio
 import pytest
 
 import kdp
@@ -128,17 +126,7 @@ async def test_pods_get_it_while_it_works_and_the_sentence_while_it_does_not(tmp
         os.close(os.open(node, os.O_RDONLY))
     except PermissionError:
         pytest.skip(f"device nodes cannot be opened in {tmp_path}: it is mounted with 'nodev'")
-    async with SimulatedKubelet() as kubelet, anyio.create_task_group() as tasks:
-        tasks.start_soon(
-            partial(
-                kdp.serve,
-                Hwrng(tree.host, count=3),
-                device_plugin_dir=kubelet.paths.device_plugin_dir,
-                pod_resources_dir=kubelet.paths.pod_resources_dir,
-                state_dir=None,
-                host_root=tree.host.root,
-            )
-        )
+    async with SimulatedKubelet() as kubelet, kubelet.serving(Hwrng(tree.host, count=3), host=tree.host):
         await kubelet.until(allocatable={RESOURCE: 3})
         pod = await kubelet.admit(Pod.asking({RESOURCE: 1}))
         assert [(n.host_path, n.permissions) for n in pod.reply("main").devices] == [("/dev/hwrng", "r")]
@@ -148,7 +136,6 @@ async def test_pods_get_it_while_it_works_and_the_sentence_while_it_does_not(tmp
             AdmissionError, match="does not work: it gives nothing but 0x00; the pod may run on another"
         ):
             await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        tasks.cancel_scope.cancel()
 
 
 def test_it_says_what_it_opens_itself() -> None:

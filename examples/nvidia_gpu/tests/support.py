@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -41,28 +40,10 @@ def found(backend: NvidiaGpu) -> dict[str, kdp.Device]:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    backend: kdp.DeviceBackend, kubelet: SimulatedKubelet, root: Path, **options: Any
-) -> AsyncGenerator[None]:
+async def serving(backend: NvidiaGpu, kubelet: SimulatedKubelet, **options: Any) -> AsyncGenerator[None]:
     """Serve without polling: what is seen is seen by events."""
-    async with anyio.create_task_group() as tasks:
-
-        async def serve() -> None:
-            await kdp.serve(
-                backend,
-                device_plugin_dir=kubelet.paths.device_plugin_dir,
-                pod_resources_dir=kubelet.paths.pod_resources_dir,
-                state_dir=None,
-                host_root=str(root),
-                poll_interval=3600,
-                **options,
-            )
-
-        tasks.start_soon(serve)
-        try:
-            yield
-        finally:
-            tasks.cancel_scope.cancel()
+    async with kubelet.serving(backend, host=backend.host, ready=False, poll_interval=3600, **options):
+        yield
     # A thread that waits for an event cannot be interrupted, and would take the next test's: all use one library.
     for thread in threading.enumerate():
         if thread.name.startswith("kdp-") and thread.name.endswith(".watch"):

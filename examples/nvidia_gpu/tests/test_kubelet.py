@@ -26,7 +26,7 @@ SOON = 1.5
 async def test_an_xid_reaches_the_kubelet_and_the_gpu_recovers(make: Make, figure: Figure) -> None:
     node, backend = make(hold_down=0.5)
     never = {"flaps": None}  # three errors in a row would be a quarantine otherwise
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root, health_policy=never):
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, health_policy=never):
         await kubelet.until(allocatable={WHOLE: 2})
         took: list[float] = []
         for _ in range(3):
@@ -44,7 +44,7 @@ async def test_an_xid_reaches_the_kubelet_and_the_gpu_recovers(make: Make, figur
 
 async def test_mig_is_divided_anew_while_the_plugin_runs(make: Make, figure: Figure) -> None:
     node, backend = make(MIG, mig="mixed")
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet):
         await kubelet.until(allocatable={WHOLE: 1, SMALL: 2, "nvidia.com/mig-3g.71gb": 1})
         await anyio.sleep(BURST)
         start = time.perf_counter()
@@ -63,7 +63,7 @@ async def test_mig_is_divided_anew_while_the_plugin_runs(make: Make, figure: Fig
 
 async def test_a_lost_gpu_comes_back(make: Make) -> None:
     node, backend = make(hold_down=0.3)
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet):
         await kubelet.until(allocatable={WHOLE: 2})
         node.change(1, is_lost=True)
         node.event("xid 1 79")
@@ -78,7 +78,7 @@ async def test_a_lost_gpu_comes_back(make: Make) -> None:
 
 async def test_a_driver_that_comes_and_goes(make: Make, library: object) -> None:
     node, backend = make(NvmlState(init=9))
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet):
         await anyio.sleep(0.5)
         assert not kubelet.allocatable()
         node.set(NvmlState())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,14 +12,19 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
+from urllib.error import URLError
 
 import anyio
 import pytest
+from anyio import to_thread
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
+
+from ..fetching import fetch
 
 
 class Plugin:
@@ -55,6 +62,31 @@ class Plugin:
                     await self._said.wait()
         except TimeoutError:
             raise AssertionError(f"the plugin did not say {text!r} but:\n{self.log}") from None
+
+    async def url(self) -> str:
+        """Return where its HTTP port is by now: a configuration may start it anew, at another one."""
+        await self.says("health probes at")
+        return str(re.findall(r"health probes at (http://[^/]+)/livez", self.log)[-1])
+
+    async def asked(self, path: str) -> tuple[int, str]:
+        """Ask its HTTP port; return status and body."""
+        status, _, body = await to_thread.run_sync(fetch, f"{await self.url()}{path}")
+        return status, body
+
+    async def readyz(self) -> tuple[int, Any]:
+        """Ask its probe; return status and body."""
+        status, body = await self.asked("/readyz")
+        return status, json.loads(body)
+
+    async def until_readyz(self, status: int, *, has: str = "") -> Any:
+        """Wait until its probe answers with this status and text, and return the body."""
+        with anyio.fail_after(PATIENCE):
+            while True:
+                with suppress(URLError):
+                    found, body = await self.readyz()
+                    if found == status and has in str(body):
+                        return body
+                await anyio.sleep(0.02)
 
     async def ends(self) -> int:
         """Wait for the process's end and return its exit code."""
@@ -101,12 +133,6 @@ async def started(
                 process.kill()
             await process.wait()
             await process.aclose()
-
-
-@pytest.fixture
-async def kubelet() -> AsyncIterator[SimulatedKubelet]:
-    async with SimulatedKubelet() as kubelet:
-        yield kubelet
 
 
 @pytest.fixture

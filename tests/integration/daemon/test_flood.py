@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import anyio
 import pytest
+from tests.waiting import until
 
 from kdp.testing import SimulatedKubelet
-from kdp_testkit.patience import PATIENCE
 
 from .test_careless import CARELESS, GOOD, Start, program
 
@@ -45,9 +44,7 @@ async def test_a_flood_of_faults_fills_neither_the_log_nor_the_memory(
         (tmp_path / "go").touch()
         if name != "flaps":
             await kubelet.until(allocatable={CARELESS: 0})
-        with anyio.fail_after(PATIENCE):
-            while not (tmp_path / "done").exists():  # noqa: ASYNC110 - another process makes it
-                await anyio.sleep(0.05)
+        await until((tmp_path / "done").exists)
         (tmp_path / "sick").touch()
         await kubelet.until(allocatable={CARELESS: 0, GOOD: 0})
         assert plugin.process.returncode is None

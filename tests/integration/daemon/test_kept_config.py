@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import re
 import signal
 import socket
 import stat
 import threading
-import urllib.request
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError, URLError
 
 import anyio
 import pytest
-from anyio import to_thread
+from tests.waiting import until
 
 from kdp.kubelet import KubeletPaths
 from kdp.testing import SimulatedKubelet
@@ -26,8 +20,7 @@ from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
-from ..dra.test_publisher import SLICES
-from .test_labels import until
+from ..dra.helpers import SLICES
 from .test_process import RESOURCE, Start, program
 
 GOOD = "set: {count: 3}\n"
@@ -48,22 +41,6 @@ def kept(tmp_path: Path) -> Path:
     return found
 
 
-async def readyz(plugin: Any) -> tuple[int, Any]:
-    """Ask the probe of a process, which says in its log where it is."""
-    await plugin.says("health probes at")
-    found = re.findall(r"http://\S+/readyz", plugin.log)[-1]
-
-    def ask() -> tuple[int, Any]:
-        try:
-            with urllib.request.urlopen(found, timeout=PATIENCE) as answer:  # noqa: S310
-                return answer.status, json.load(answer)
-        except HTTPError as answer:
-            with answer:
-                return answer.code, json.load(answer)
-
-    return await to_thread.run_sync(ask)
-
-
 async def test_a_bad_edit_is_no_time_bomb_for_the_next_restart(
     start: Start, kubelet: SimulatedKubelet, config: Path, tmp_path: Path
 ) -> None:
@@ -74,7 +51,7 @@ async def test_a_bad_edit_is_no_time_bomb_for_the_next_restart(
         write(config, BAD)
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.says("the previous configuration stays in force")
-        status, body = await readyz(plugin)
+        status, body = await plugin.readyz()
         assert status == 200
         assert body["configuration"]["state"] == "rejected"
         assert "'one' does not fit" in body["configuration"]["reason"]
@@ -82,11 +59,11 @@ async def test_a_bad_edit_is_no_time_bomb_for_the_next_restart(
         assert since.endswith("+00:00")
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.says("the previous configuration stays in force", times=2)
-        assert (await readyz(plugin))[1]["configuration"]["since"] == since
+        assert (await plugin.readyz())[1]["configuration"]["since"] == since
         write(config, "set: {count: two}\n")  # another mistake, with a time of its own
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.says("the previous configuration stays in force", times=3)
-        newest = (await readyz(plugin))[1]["configuration"]
+        newest = (await plugin.readyz())[1]["configuration"]
         assert "'two' does not fit" in newest["reason"]
         write(config, BAD)
         await plugin.stop()
@@ -97,7 +74,7 @@ async def test_a_bad_edit_is_no_time_bomb_for_the_next_restart(
         line = await plugin.says("the last good configuration is in force")
         assert "WARNING" in line
         assert "'one' does not fit" in line
-        status, body = await readyz(plugin)
+        status, body = await plugin.readyz()
         assert status == 200
         assert body["ready"]
         assert body["configuration"]["state"] == "rejected"
@@ -122,7 +99,7 @@ async def test_an_address_that_is_taken_is_rejected_and_no_time_bomb(
             plugin.process.send_signal(signal.SIGHUP)
             await plugin.says("the previous configuration stays in force")
             await plugin.says("connected to the kubelet", times=2)
-            status, body = await readyz(plugin)
+            status, body = await plugin.readyz()
             assert status == 200
             assert body["configuration"]["state"] == "rejected"
             assert f"127.0.0.1:{busy}" in body["configuration"]["reason"]
@@ -130,7 +107,7 @@ async def test_an_address_that_is_taken_is_rejected_and_no_time_bomb(
         async with start(*arguments) as plugin:  # which did end with it
             await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
             await plugin.says("the last good configuration is in force, because the new one is bad: http address")
-            assert (await readyz(plugin))[1]["configuration"]["state"] == "rejected"
+            assert (await plugin.readyz())[1]["configuration"]["state"] == "rejected"
             await plugin.stop()
         async with start(*arguments, "--strict-config") as plugin:
             assert await plugin.ends() == 2
@@ -157,7 +134,7 @@ async def test_an_edit_that_only_serving_refuses_ended_the_plugin(
         plugin.process.send_signal(signal.SIGHUP)
         assert words in await plugin.says("the previous configuration stays in force")
         await plugin.says("connected to the kubelet", times=2)
-        assert words in (await readyz(plugin))[1]["configuration"]["reason"]
+        assert words in (await plugin.readyz())[1]["configuration"]["reason"]
         await plugin.stop()
     async with start(*arguments) as plugin:
         await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
@@ -191,7 +168,7 @@ async def test_an_edit_that_only_serving_refuses_leaves_a_drivers_devices_publis
             plugin.process.send_signal(signal.SIGHUP)
             assert "/nonexistent" in await plugin.says("the previous configuration stays in force")
             await plugin.says("registered with the kubelet", times=2)
-            assert "/nonexistent" in (await ready(plugin))["configuration"]["reason"]
+            assert "/nonexistent" in (await plugin.until_readyz(200))["configuration"]["reason"]
             await published(server, 3)
             await plugin.stop()
         async with start(*arguments, **directories) as plugin:
@@ -201,17 +178,6 @@ async def test_an_edit_that_only_serving_refuses_leaves_a_drivers_devices_publis
             plugin.process.send_signal(signal.SIGHUP)
             await published(server, 2)
             await plugin.stop()
-
-
-async def ready(plugin: Any) -> Any:
-    """Wait until the probe answers, and says ready."""
-    with anyio.fail_after(PATIENCE):
-        while True:
-            with contextlib.suppress(URLError):
-                status, body = await readyz(plugin)
-                if status == 200:
-                    return body
-            await anyio.sleep(0.05)
 
 
 async def published(server: SimulatedApiServer, count: int) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
-import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio import to_thread
 
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
-from kdp_testkit.patience import PATIENCE
 
 from .test_process import RESOURCE, Start, program
 
@@ -46,18 +41,6 @@ def configs(tmp_path: Path) -> Path:
     return folder
 
 
-async def readyz(plugin: Any) -> dict[str, Any]:
-    """Ask the probe where it listens by now: a configuration may start it anew, at another port."""
-    await plugin.says("health probes at")
-
-    def ask() -> dict[str, Any]:
-        address = re.findall(r"http://\S+/readyz", plugin.log)[-1]
-        with urllib.request.urlopen(address, timeout=PATIENCE) as answer:  # noqa: S310
-            return json.load(answer)  # type: ignore[no-any-return]
-
-    return await to_thread.run_sync(ask)
-
-
 def arguments(server: SimulatedApiServer, configs: Path) -> tuple[str, ...]:
     return (
         *(QUICK + program(), "W", "--config", str(configs), f"--config-label={KEY}", "--node-name=node0"),
@@ -78,7 +61,8 @@ async def test_the_label_switches_the_configuration_without_a_restart(
         # So does a changed file, as a ConfigMap's is.
         (configs / "default.yaml").write_text("set: {count: 11}\n")
         await kubelet.until(allocatable={RESOURCE: 11})
-        assert "configuration" not in await readyz(plugin)
+        status, body = await plugin.readyz()
+        assert (status, "configuration" in body) == (200, False)
         assert (await plugin.stop())[0] == 0
     assert "Traceback" not in plugin.log
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from anyio import to_thread
+from tests.waiting import until
 
 from kdp.cli.asking import ask
 from kdp.testing import SimulatedKubelet
@@ -58,13 +57,6 @@ def labels(tmp_path: Path) -> dict[str, str]:
         lines = [line.partition("=") for line in each.read_text().splitlines() if not line.startswith("#")]
         found.update({name: value for name, _, value in lines})
     return found
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        await anyio.sleep(0.02)
 
 
 async def reason(tmp_path: Path) -> str | None:

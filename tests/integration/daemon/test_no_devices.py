@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
-import urllib.error
-import urllib.request
-from typing import Any
-
-import anyio
 import pytest
-from anyio import to_thread
-
-from kdp_testkit.patience import PATIENCE
 
 from .test_process import RESOURCE, Start, program
 
@@ -30,51 +20,27 @@ def discover(self):
 """
 
 
-async def readyz(plugin: Any, status: int) -> Any:
-    """Wait until the probe answers so, and return the body."""
-    found = re.search(r"http://\S+/readyz", await plugin.says("health probes at"))
-    assert found is not None
-
-    def ask() -> tuple[int, Any]:
-        try:
-            with urllib.request.urlopen(found[0], timeout=PATIENCE) as answer:  # noqa: S310
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.load(error)
-
-    with anyio.fail_after(PATIENCE):
-        while True:
-            code, body = await to_thread.run_sync(ask)
-            if code == status and "starting" not in str(body.get("reason")):
-                return body
-            await anyio.sleep(0.02)
-
-
 @pytest.mark.parametrize(
     ("more", "says"), [(NO_HARDWARE, "W has no hardware here"), (NO_DEVICE, "connected to the kubelet")]
 )
 async def test_a_node_without_hardware_is_ready_unless_told_otherwise(start: Start, more: str, says: str) -> None:
     async with start(program(more), "W", "--http", "127.0.0.1:0") as plugin:
         await plugin.says(says)
-        body = await readyz(plugin, 200)
+        body = await plugin.until_readyz(200)
         assert body["ready"]
         assert body["resources"][RESOURCE]["devices"] == 0
     async with start(program(more), "W", "--http", "127.0.0.1:0", "--when-no-devices", "not-ready") as plugin:
-        await plugin.says(says)
-        body = await readyz(plugin, 503)
-        assert f"{RESOURCE} has no devices" in body["reason"]
+        await plugin.until_readyz(503, has=f"{RESOURCE} has no devices")
 
 
 async def test_a_class_whose_devices_name_the_resources_was_ready_without_any(start: Start) -> None:
     unnamed = f"{NO_DEVICE}\nresource = None\n"
     async with start(program(unnamed), "W", "--http", "127.0.0.1:0", "--when-no-devices", "not-ready") as plugin:
-        body = await readyz(plugin, 503)
-        assert body["reason"] == "there are no devices"
+        assert (await plugin.until_readyz(503, has="no devices"))["reason"] == "there are no devices"
 
 
 async def test_a_driver_that_is_missing_is_not_ready_in_any_case(start: Start) -> None:
     async with start(program(NO_DRIVER), "W", "--http", "127.0.0.1:0", "--when-no-devices", "ready") as plugin:
         await plugin.says("W is not ready: the driver is not loaded")
-        body = await readyz(plugin, 503)
+        body = await plugin.until_readyz(503, has="the driver is not loaded")
         assert body["backends"] == [{"class": "W", "reason": "the driver is not loaded"}]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -285,8 +283,8 @@ async def test_a_new_configuration_while_open_was_slow_opened_twice(
         config.write_text("set: {count: 3}\npoll-interval: 7\n")
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.says("restarting with the changed configuration")
-        url = (await plugin.says("health probes at", times=2)).rpartition(" ")[2]
-        await answered(url, 503, has="backends")  # the new manager serves the object: a late open counts for it
+        await plugin.says("health probes at", times=2)
+        await plugin.until_readyz(503, has="backends")  # the new manager serves the object: a late open counts for it
         may_open.touch()
         await kubelet.until(allocatable={RESOURCE: 3}, streaming=RESOURCE)
         assert (await plugin.stop())[0] == 0
@@ -396,34 +394,14 @@ async def test_systemd_is_told_when_it_is_ready_and_when_it_stops(
 # Probes ---------------------------------------------------------------------------------------------------------------
 
 
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-async def answered(url: str, status: int, *, has: str = "") -> str:
-    """Ask until the answer has this status and text, and return its body."""
-    with anyio.fail_after(PATIENCE):
-        while True:
-            found, body = await to_thread.run_sync(get, url)
-            if found == status and has in body:
-                return body
-            await anyio.sleep(0.01)
-
-
 async def test_the_probes_follow_the_streams(start: Start, kubelet: SimulatedKubelet) -> None:
     async with start(program(), KDP_HTTP="127.0.0.1:0", KDP_LOG_FORMAT="json") as plugin:
-        url = json.loads(await plugin.says("health probes at"))["address"]
         await kubelet.until(streaming=RESOURCE)
-        assert await to_thread.run_sync(get, f"{url}/livez") == (200, "ok\n")
-        resource = json.loads(await answered(f"{url}/readyz", 200))["resources"][RESOURCE]
+        assert await plugin.asked("/livez") == (200, "ok\n")
+        resource = (await plugin.until_readyz(200))["resources"][RESOURCE]
         assert resource == {"state": "connected", "reason": None, "devices": 2, "healthy": 2}
 
         await kubelet.crash()
-        assert json.loads(await answered(f"{url}/readyz", 503))["resources"][RESOURCE]["state"] != "connected"
-        assert await to_thread.run_sync(get, f"{url}/livez") == (200, "ok\n")
+        assert (await plugin.until_readyz(503))["resources"][RESOURCE]["state"] != "connected"
+        assert await plugin.asked("/livez") == (200, "ok\n")
         assert (await plugin.stop())[0] == 0

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -18,6 +15,8 @@ from anyio import to_thread
 
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
+
+from ..fetching import fetch
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 
@@ -61,28 +60,14 @@ if __name__ == "__main__":
 ON = {"KDP_HTTP": "127.0.0.1:0", "KDP_STATUS_PAGE": "on", "KDP_NODE_NAME": "n1"}
 
 
-def fetch(url: str) -> tuple[int, dict[str, str], str]:
-    try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - the plugin's own
-            return answer.status, dict(answer.headers), answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, dict(error.headers), error.read().decode()
-
-
-async def url_of(plugin: Any) -> str:
-    [found] = re.findall(r"health probes at (http://[^/]+)/livez", await plugin.says("health probes at"))
-    return str(found)
-
-
 class Watcher:
     """Asks a plugin for its status until it says something."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, plugin: Any) -> None:
+        self._plugin = plugin
 
     async def document(self) -> dict[str, Any]:
-        status, _, text = await to_thread.run_sync(fetch, f"{self._url}/status.json")
+        status, text = await self._plugin.asked("/status.json")
         assert status == 200, text
         found: dict[str, Any] = json.loads(text)
         return found
@@ -113,8 +98,7 @@ class Watcher:
 
 async def test_what_happens_on_the_node_is_on_the_page(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     async with start(PROGRAM, **ON) as plugin:
-        url = await url_of(plugin)
-        watcher = Watcher(url)
+        watcher = Watcher(plugin)
         await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 4})
         await watcher.happened("started", "kdp ")
         await watcher.happened("registered", "devices: 4, healthy: 4")
@@ -155,7 +139,7 @@ async def test_what_happens_on_the_node_is_on_the_page(start: Start, kubelet: Si
             ("gpu-0", "gpu-1"): 50,
             ("gpu-2", "gpu-3"): 50,
         }
-        status, headers, page = await to_thread.run_sync(fetch, f"{url}/")
+        status, headers, page = await to_thread.run_sync(fetch, f"{await plugin.url()}/")
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert headers["X-Content-Type-Options"] == "nosniff"
         for text in ("Devices of ", "train-0", "NUMA 1", "Kubelet restarted", "XID 79", "<svg"):
@@ -168,18 +152,16 @@ async def test_events_outlive_a_changed_configuration(start: Start, kubelet: Sim
     config.write_text('http: "127.0.0.1:0"\nstatus-page: "on"\n')
     source = PROGRAM.partition("if __name__")[0]
     async with start(source, "Gpus", "--config", str(config)) as plugin:
-        url = await url_of(plugin)
+        watcher = Watcher(plugin)
         await kubelet.until(streaming=RESOURCE)
-        await Watcher(url).happened("registered", "devices: 4")
+        await watcher.happened("registered", "devices: 4")
         config.write_text('http: "127.0.0.1:0"\nstatus-page: "on"\npolicy: packed\nreplicas: 2\n')
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.says("health probes at", times=2)
-        again = re.findall(r"health probes at (http://[^/]+)/livez", plugin.log)[-1]
-        watcher = Watcher(again)
         await watcher.happened("reloaded", "the configuration was read again")
         await watcher.happened("registered", "devices: 8")
         await watcher.happened("registered", "devices: 4")
         config.write_text("no-such-key: 1\n")
         plugin.process.send_signal(signal.SIGHUP)
         await watcher.until(lambda found: [each for each in found["events"] if each["kind"] == "rejected"])
-        assert "and an earlier one is used" in (await to_thread.run_sync(fetch, f"{again}/"))[2]
+        assert "and an earlier one is used" in (await plugin.asked("/"))[1]

@@ -3,46 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import Any
 
 import anyio
+import attrs
 import pytest
-from tests.unit.dra.claims.claims_world import until
-from typing_extensions import override
 
-import kdp
 from kdp.cluster import event_aggregation
 from kdp.cluster.api import ApiError
-from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.operations import cluster_reporter, news
 from kdp.operations.cluster_reporter import ClusterReporter, ReportOptions
 from kdp.testing import Pod, SimulatedKubelet
 
-if TYPE_CHECKING:
-    from kdp.cluster.api import NodeApi
-
-RESOURCE = "example.com/widget"
-
-
-class Widgets(kdp.DeviceBackend):
-    """Devices that a test makes sick."""
-
-    resource = RESOURCE
-
-    def __init__(self) -> None:
-        self.reporter: kdp.Reporter | None = None
-        self.devices = [kdp.Device(id=f"w{number}") for number in range(2)]
-
-    @override
-    def discover(self) -> list[kdp.Device]:
-        return self.devices
-
-    @override
-    def watch(self, report: kdp.Reporter) -> None:
-        self.reporter = report
-        report.stopping.wait()
+from .helpers import RESOURCE, Widgets, connected, until
 
 
 class Server:
@@ -75,26 +49,19 @@ class Server:
         return [event["message"] for event in self.events if event["reason"] == reason]
 
 
+@attrs.define
 class Told:
     """A manager that reports.
 
     Attributes:
         backend: Its devices.
         server: What it has told.
-        manager: The manager.
         rejection: Why the configuration is not in force.
     """
 
-    def __init__(self, backend: Widgets, server: Server, manager: PluginManager) -> None:
-        self.backend = backend
-        self.server = server
-        self.manager = manager
-        self.rejection: str | None = None
-
-    async def fault(self, device: str) -> None:
-        await until(lambda: self.backend.reporter)
-        assert self.backend.reporter is not None
-        self.backend.reporter.fault(device, "XID 79", kind="xid")
+    backend: Widgets
+    server: Server
+    rejection: str | None = None
 
     async def until_looked_at(self) -> None:
         """Wait until what there is now was looked at."""
@@ -104,47 +71,29 @@ class Told:
         await until(lambda: self.server.told("ConfigurationAccepted"))
         self.server.events.clear()
 
-    async def clear(self, device: str) -> None:
-        assert self.backend.reporter is not None
-        self.backend.reporter.clear(device, kind="xid")
-
-
-@asynccontextmanager
-async def connected(server: Any) -> AsyncIterator[NodeApi]:
-    yield server
-
 
 @pytest.fixture
-async def kubelet() -> AsyncIterator[SimulatedKubelet]:
-    async with SimulatedKubelet() as kubelet:
-        yield kubelet
-
-
-@pytest.fixture
-async def told(kubelet: SimulatedKubelet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Told]:
+async def told(kubelet: SimulatedKubelet, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
     """A manager at work, looked at often."""
     monkeypatch.setattr(cluster_reporter, "LOOK_PAUSE", 0.02)
     monkeypatch.setattr(news, "LOST_AFTER", 0.3)
     monkeypatch.setattr(event_aggregation, "PERIOD", 0.05)
-    server, backend = Server(), Widgets()
-    state: list[Told] = []
+    server: Any = Server()
+    found = Told(Widgets("w0", "w1"), server)
     reporter = ClusterReporter(
         ReportOptions(node="node0", events=True),
-        connect=lambda: connected(server),
-        rejection=lambda: state[0].rejection,
+        connect=lambda: nullcontext(server),
+        rejection=lambda: found.rejection,
     )
-    options = ManagerOptions(paths=kubelet.paths, observe=reporter.changed, follows_pods=True)
-    async with PluginManager([backend], options) as manager, anyio.create_task_group() as tasks:
-        state.append(Told(backend, server, manager))
+    options = {"observe": reporter.changed, "follows_pods": True}
+    async with connected(kubelet, found.backend, **options) as manager, anyio.create_task_group() as tasks:
         tasks.start_soon(reporter.run, manager)
-        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 2})
-        await state[0].until_looked_at()
-        yield state[0]
+        await found.until_looked_at()
+        yield found
         tasks.cancel_scope.cancel()
 
 
 async def test_a_kubelet_that_stays_away_is_a_lost_resource(told: Told, kubelet: SimulatedKubelet) -> None:
-    await until(lambda: told.manager.is_ready)
     await kubelet.stop()
     await until(lambda: told.server.told("ResourceLost"))
     [text] = told.server.told("ResourceLost")
@@ -158,11 +107,12 @@ async def test_the_last_healthy_device_and_the_pods_that_hold_failed_ones(
 ) -> None:
     admitted = [await kubelet.admit(Pod.asking({RESOURCE: 1}, name=name)) for name in ("train", "gone")]
     assert {device for each in admitted for device in each.devices(RESOURCE)} == {"w0", "w1"}
-    await told.fault("w0")
-    await told.fault("w1")
+    report = await told.backend.report()
+    for device in ("w0", "w1"):
+        report.fault(device, "XID 79", kind="xid")
     await until(lambda: told.server.told("NoHealthyDevice") and told.server.told("DeviceFailed"))
     pods = [event["involvedObject"] for event in told.server.events if event["involvedObject"]["kind"] == "Pod"]
     assert [(pod["name"], pod["uid"]) for pod in pods] == [("train", "uid-train")], "there is no pod called gone"
-    await told.clear("w0")
-    await told.clear("w1")
+    for device in ("w0", "w1"):
+        report.clear(device, kind="xid")
     await until(lambda: told.server.told("DevicesAvailable"))

@@ -32,9 +32,10 @@ from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
-__all__ = ["DRIVER", "Driver", "Publisher", "Served", "heard", "running", "serving"]
+__all__ = ["CLAIMS", "DRIVER", "SLICES", "Driver", "Publisher", "Served", "heard", "running", "serving"]
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 DRIVER = "widget.example.com"
 SERVICE = "k8s.io.kubelet.pkg.apis.dra"
 

@@ -31,9 +31,8 @@ pytestmark = pytest.mark.anyio
 )
 @pytest.mark.parametrize("again_after", [None, pytest.param(3, marks=pytest.mark.slow)])
 async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
-    tmp_path_factory: pytest.TempPathFactory, again_after: int | None
+    folder: Path, again_after: int | None
 ) -> None:
-    folder: Path = tmp_path_factory.mktemp("d")
     async with SimulatedApiServer() as server, SimulatedDraKubelet(server.ask, folder) as kubelet:
         await server.ask("POST", "/api/v1/nodes", node())
         for begun_for in (*range(0, 20, 2), 80, 320):

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from tests.accounts import Account, with_accounts
 from tests.unit.dra.claims.claims_world import Widgets
+from tests.waiting import until
 
 import kdp
 from kdp.cli.app import kdp as command_line
@@ -28,7 +29,8 @@ from kdp_testkit.dra import objects
 from kdp_testkit.dra.pods import DraPod
 from kdp_testkit.patience import PATIENCE
 
-from .test_simulated import CLAIMS, DRIVER, SLICES, Node, driver_on, node_of
+from .helpers import CLAIMS, DRIVER, SLICES
+from .test_simulated import Node, driver_on, node_of
 
 POOL = "fabric-a"
 ONES = ["w0", "w1", "w2", "w3"]
@@ -43,11 +45,6 @@ class Widgets(kdp.DeviceBackend):
 """
 
 
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("d")  # short: a socket's whole path has 107 bytes
-
-
 @asynccontextmanager
 async def controller_at(node: Node, backend: kdp.DeviceBackend, **more: Any) -> AsyncGenerator[PoolController]:
     async with (
@@ -55,12 +52,6 @@ async def controller_at(node: Node, backend: kdp.DeviceBackend, **more: Any) -> 
         PoolController([backend], ControllerOptions(api=api, pool=POOL, **more)) as controller,
     ):
         yield controller
-
-
-async def ready(controller: PoolController) -> None:
-    with anyio.fail_after(PATIENCE):
-        while not controller.is_ready:
-            await anyio.sleep(0.01)
 
 
 def writes(node: Node) -> list[str]:
@@ -73,7 +64,7 @@ async def test_a_pool_outlives_its_controller_and_every_kubelet_and_goes_at_unin
         labels = {"example.com/fabric": "a", "example.com/zone": "1"}
         async with controller_at(node, Widgets(), labels=labels) as controller:
             await node.published(4)
-            await ready(controller)
+            await until(lambda: controller.is_ready)
             [held] = controller.status().parts.values()
             assert (held.state, held.devices, held.problem) == ("published", 4, None)
         [item] = await node.slices()
@@ -93,7 +84,7 @@ async def test_a_pool_outlives_its_controller_and_every_kubelet_and_goes_at_unin
 
         before = writes(node)
         async with controller_at(node, Widgets(), labels=labels) as controller:
-            await ready(controller)
+            await until(lambda: controller.is_ready)
         assert writes(node) == before, "the next version takes over what is there"
 
         async with driver_on(node, Widgets()), KubeApi(node.kubeconfig) as api:  # with slices of its own
@@ -139,9 +130,7 @@ async def test_a_nodes_driver_prepares_claims_of_the_pool_and_publishes_nothing(
         with_accounts(node.server)[""] = Account.allowed("driver", rules, node="node0")
         async with driver_on(node, backend, pool=POOL, device_status=True) as driver:
             await node.kubelet.until_registered(DRIVER)
-            with anyio.fail_after(PATIENCE):
-                while not driver.is_ready:
-                    await anyio.sleep(0.01)
+            await until(lambda: driver.is_ready)
             pod = DraPod(claims={"w": "c"})
             made = await node.server.ask("POST", CLAIMS, objects.claim("c"))
             result = objects.result(DRIVER, "w1", pool=POOL)

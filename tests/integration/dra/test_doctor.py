@@ -11,9 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from .test_simulated import Node, _until_slices, folder, node_of, program
-
-__all__ = ["folder"]
+from .test_simulated import Node, _until_slices, node_of, program
 
 
 async def doctor(node: Node, **environment: str) -> tuple[int, dict[str, Any]]:

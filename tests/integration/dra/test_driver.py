@@ -30,11 +30,6 @@ from .helpers import DRIVER, heard, running
 HEALTHY, UNHEALTHY = 1, 2
 
 
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("d")  # short: a socket's whole path has 107 bytes
-
-
 # -- registration ------------------------------------------------------------------------------------------------------
 
 

@@ -66,8 +66,7 @@ async def shows(path: Path, name: str, value: float, **labels: str) -> None:
         raise AssertionError(f"{name}{labels} is not {value:g} but:\n{found}") from None
 
 
-async def test_each_series_of_a_driver_shows_what_happened(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder: Path = tmp_path_factory.mktemp("d")
+async def test_each_series_of_a_driver_shows_what_happened(folder: Path) -> None:
     own = folder / "own.sock"
     async with serving(folder, Widgets("w0", "w1"), socket=own, metrics="on") as driver:
         await shows(own, "kdp_registered", 1, **OF_DRIVER)
@@ -107,10 +106,9 @@ async def test_each_series_of_a_driver_shows_what_happened(tmp_path_factory: pyt
 
 
 async def test_a_device_is_named_with_each_container_that_has_it(
-    tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+    folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """``--metrics pods`` named none with DRA."""
-    folder: Path = tmp_path_factory.mktemp("d")
     own, long_id = folder / "own.sock", "GPU-" + "a" * 56
     claimed = [
         pb.DynamicResource(

@@ -14,11 +14,6 @@ import kdp
 from .helpers import DRIVER, Driver, running
 
 
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("d")
-
-
 class Faulty(Widgets):
     """Lets a test report faults."""
 

@@ -10,9 +10,8 @@ from tests.waiting import until
 
 from kdp_testkit.dra.pods import PodStartError
 
-from .test_simulated import CLAIMS, DRIVER, SLICES, driver_on, folder, node_of, pod
-
-__all__ = ["folder"]
+from .helpers import CLAIMS, DRIVER, SLICES
+from .test_simulated import driver_on, node_of, pod
 
 NO_SLICES = [
     b'{"items": null}',

@@ -16,7 +16,8 @@ from kdp_testkit.dra.objects import node
 from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+from .helpers import SLICES
+
 PART = kdp.Device(id="part", consumes={"card": {"memory": 1}})
 
 

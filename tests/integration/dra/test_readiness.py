@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,8 @@ from kdp.dra.publishing.actions import PublisherStatus
 from kdp_testkit.dra.objects import node
 from kdp_testkit.patience import PATIENCE
 
-from .helpers import CLAIMS, DRIVER, serving
-
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+from ..fetching import fetch
+from .helpers import CLAIMS, DRIVER, SLICES, serving
 
 
 class Probe:
@@ -35,12 +32,8 @@ class Probe:
         found = re.search(r"http://[\d.]+:\d+", self._caplog.text)
         if found is None:
             return 0, {}
-        try:
-            with urllib.request.urlopen(f"{found[0]}/readyz", timeout=PATIENCE) as answer:  # noqa: S310
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.load(error)
+        status, _, body = fetch(f"{found[0]}/readyz")
+        return status, json.loads(body)
 
     async def until(self, status: int, *words: str) -> Any:
         """Wait until it answers so; return what it says of the driver."""
@@ -53,11 +46,10 @@ class Probe:
 
 
 async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(feed, "LOOK_PAUSE", 0.02)
     caplog.set_level("INFO")
-    folder: Path = tmp_path_factory.mktemp("d")
     probe = Probe(caplog)
     item = node()
     item["status"]["allocatable"] = {Widgets.resource: "2"}
@@ -85,12 +77,11 @@ async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims
 
 
 async def test_a_driver_whose_slices_were_all_gone_was_ready_and_published(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Somebody deleted them, and the API server refused to create them again: no pod could get a device."""
     monkeypatch.setattr(actions, "MOMENT", 0.05)
     caplog.set_level("INFO")
-    folder: Path = tmp_path_factory.mktemp("d")
     probe = Probe(caplog)
     async with serving(folder, Widgets("w0"), http="127.0.0.1:0") as driver:
         server = driver.server

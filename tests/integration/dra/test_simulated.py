@@ -31,12 +31,9 @@ from kdp_testkit.dra.profiles import DraTimings
 from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
-DRIVER = "widget.example.com"
-
+from .helpers import CLAIMS, DRIVER, SLICES
 
 QUICK = DraTimings(health_retry=0.1, watcher=0.02, call=20.0)
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
 class Node:
@@ -104,11 +101,6 @@ async def driver_on(node: Node, backend: Widgets, **more: Any) -> AsyncGenerator
         DraDriver([backend], DriverOptions(api=api, node="node0", paths=node.paths, cdi=node.cdi, **more)) as driver,
     ):
         yield driver
-
-
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("d")  # short: a socket's whole path has 107 bytes
 
 
 def pod(*names: str, **more: Any) -> DraPod:

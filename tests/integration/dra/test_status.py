@@ -22,9 +22,9 @@ from kdp_testkit.dra.objects import allocation, claim, result
 from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
-DRIVER = "widget.example.com"
+from .helpers import CLAIMS, DRIVER
+
 OTHER = "other.example.com"
-URL = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 W0 = Use(request="r0", pool="node0", name="w0", device_id="w0")
 
 
@@ -32,16 +32,16 @@ W0 = Use(request="r0", pool="node0", name="w0", device_id="w0")
 async def allocated(profile: str, folder: Path) -> AsyncGenerator[tuple[SimulatedApiServer, KubeApi, Claim]]:
     """Have a claim with a device of ours and one of another driver, which has told of it."""
     async with SimulatedApiServer(profile) as server, KubeApi(write_kubeconfig(folder, server.url)) as api:
-        item = await server.ask("POST", URL, claim("c", requests=["r0", "r1"]))
+        item = await server.ask("POST", CLAIMS, claim("c", requests=["r0", "r1"]))
         item["status"] = {"allocation": allocation([result(DRIVER, "w0"), result(OTHER, "x", request="r1")])}
         item["status"]["devices"] = [{"driver": OTHER, "pool": "node0", "device": "x", "conditions": []}]
-        item = await server.ask("PUT", f"{URL}/c/status", item)
+        item = await server.ask("PUT", f"{CLAIMS}/c/status", item)
         yield server, api, Claim(namespace="default", name="c", uid=item["metadata"]["uid"])
 
 
 async def until(server: SimulatedApiServer, condition: Callable[[list[Any]], bool]) -> None:
     with anyio.fail_after(PATIENCE):
-        while not condition((await server.ask("GET", f"{URL}/c"))["status"].get("devices") or []):  # noqa: ASYNC110 - a server's
+        while not condition((await server.ask("GET", f"{CLAIMS}/c"))["status"].get("devices") or []):  # noqa: ASYNC110 - a server's
             await asyncio.sleep(0.01)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import pytest
 from tests.unit.dra.claims.claims_world import Widgets
 
 from kdp.cli.asking import ask
@@ -39,8 +38,7 @@ def happened(kind: str, text: str = "", devices: list[str] | None = None) -> Cal
     )
 
 
-async def test_claims_and_slices_are_on_the_page(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder: Path = tmp_path_factory.mktemp("d")
+async def test_claims_and_slices_are_on_the_page(folder: Path) -> None:
     own = folder / "own.sock"
     async with serving(folder, Widgets("w0", "w1"), socket=own, status_page="on") as served:
         await until(own, happened("registered"))

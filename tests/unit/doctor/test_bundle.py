@@ -267,7 +267,9 @@ def test_no_secret_of_any_document_is_left(node: Node, tmp_path: Path) -> None:
     written(tmp_path / "second/state/allocations.json", json.dumps({"tok": "StateTok99"}))
     hidden = ['{"users": [{"name": "u", "user": {"token": "KubeTok77opaque"}}]}', "tok: 1\nstate_key: StateTok99\n"]
     settings = BundleSettings(parameters=parameters, hidden=[text.encode() for text in (*hidden, texts["file"])])
-    question = Question(id="a", title="?", why="!", ask=lambda _: failed(texts["answer"], texts["answer"]))
+    question: Question[Any] = Question(
+        id="a", title="?", why="!", ask=lambda _: failed(texts["answer"], texts["answer"])
+    )
     archive.write(make(node, examine([question], node), settings), tmp_path / "b.tar.gz", first=CONTENTS)
     held = everything(tmp_path / "b.tar.gz")
     held += b"".join(decoded(word) for word in re.findall(rb"[A-Za-z0-9+/]{8,}", held))
