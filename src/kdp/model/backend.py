@@ -161,7 +161,8 @@ class Reporter(Protocol):
     def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
         """Mark devices Unhealthy at once, without a ``discover``.
 
-        A thread that reports faster than kdp takes the events waits here, at most 5 s.
+        A thread that reports faster than kdp takes the events waits here until there is room, or until the backend is
+        closed.
 
         Args:
             ids_or_unit: A unit (then all its devices), a device id, or several of them. Unknown ones are kept: the
