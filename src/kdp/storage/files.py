@@ -70,9 +70,9 @@ def replace(file: Path, data: bytes, *, mode: int = 0o600, sync: Sync = "content
     os.close(_replace(file, data, mode, sync, is_locked=False))
 
 
-def replace_locked(file: Path, data: bytes, *, mode: int = 0o600, sync: Sync = "content") -> int:
+def replace_locked(file: Path, data: bytes, *, mode: int = 0o600) -> int:
     """Replace a file like `replace`. Return its descriptor, which holds its lock until `kdp.storage.locks.close`."""
-    return _replace(file, data, mode, sync, is_locked=True)
+    return _replace(file, data, mode, "content", is_locked=True)
 
 
 def _replace(file: Path, data: bytes, mode: int, sync: Sync, *, is_locked: bool) -> int:
@@ -84,7 +84,7 @@ def _replace(file: Path, data: bytes, mode: int, sync: Sync, *, is_locked: bool)
             written.discard()
             raise
         if sync == "name":
-            _sync_names(file.parent)
+            sync_names(file.parent)
     except BaseException:
         locks.close(descriptor)
         raise
@@ -120,12 +120,13 @@ def remove(file: Path) -> None:
     """Remove a file, so that it does not come back after a loss of power. Neither it nor its directory need exist."""
     try:
         file.unlink(missing_ok=True)
-        _sync_names(file.parent)
+        sync_names(file.parent)
     except FileNotFoundError:  # not even the directory
         return
 
 
-def _sync_names(directory: Path) -> None:
+def sync_names(directory: Path) -> None:
+    """Have the names of a directory's files outlive a loss of power."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -22,6 +22,14 @@ from .protocol.wire import PluginConnection
 _T = TypeVar("_T")
 
 
+@attrs.define(eq=False)
+class _Armed(Generic[_T]):
+    """A fault, and how often it still meets something."""
+
+    fault: _T
+    left: float
+
+
 class Countdown(Generic[_T]):
     """Faults in the order in which they were armed, each with how often it still meets something.
 
@@ -31,7 +39,7 @@ class Countdown(Generic[_T]):
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._armed: list[tuple[_T, float]] = []
+        self._armed: list[_Armed[_T]] = []
 
     def __bool__(self) -> bool:
         """Tell whether any fault waits."""
@@ -49,15 +57,16 @@ class Countdown(Generic[_T]):
         """
         if times is not None and times < 1:
             raise ScenarioError(f"a fault cannot meet {times} {self._what}")
-        self._armed.append((fault, math.inf if times is None else times))
+        self._armed.append(_Armed(fault, math.inf if times is None else times))
 
     def meeting(self, is_met: Callable[[_T], bool] = lambda _: True) -> Iterator[_T]:
         """Yield those that meet what just came, each counted when it is taken."""
-        for armed in [each for each in self._armed if is_met(each[0])]:
-            if armed in self._armed:  # or another call has met it meanwhile
-                at, (fault, left) = self._armed.index(armed), armed
-                self._armed[at : at + 1] = [(fault, left - 1)] if left > 1 else []
-                yield fault
+        for armed in [each for each in self._armed if is_met(each.fault)]:
+            if armed in self._armed:  # or another call has met it for the last time meanwhile
+                armed.left -= 1
+                if armed.left < 1:
+                    self._armed.remove(armed)
+                yield armed.fault
 
 
 @attrs.frozen(kw_only=True)

@@ -100,7 +100,7 @@ class AllocationStore:
         self.has_lost = False
         self._plugin_dir = os.fspath(plugin_dir)
         self._releases = releases
-        self._sync: files.Sync = "name" if scrubs else "content"
+        self._scrubs = scrubs
         self._directory = directory
         self._resource = resource
         self._stem = resource.replace("/", "_")
@@ -319,9 +319,11 @@ class AllocationStore:
         }
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
-        before, self._descriptor = self._descriptor, files.replace_locked(self._path, data, sync=self._sync)
+        before, self._descriptor = self._descriptor, files.replace_locked(self._path, data)
         if before is not None:
             locks.close(before)
+        if self._scrubs:  # last: a file that has its name stays locked, also if this fails
+            files.sync_names(self._directory)
 
     def _release(self) -> None:
         """Let go of our file; it stays for the next process, unless it was removed."""

@@ -8,7 +8,6 @@ from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, final
 
-import attrs
 from typing_extensions import override
 
 from kdp.model.names import MAX_DEVICE_ID_LENGTH
@@ -280,8 +279,14 @@ def _reply_lines(reply: ContainerReply) -> list[str]:
 def _reply_json(reply: ContainerReply) -> dict[str, object]:
     return {
         "env": dict(reply.envs),
-        "device_nodes": [attrs.asdict(node) for node in reply.devices],
-        "mounts": [attrs.asdict(mount) for mount in reply.mounts],
+        "device_nodes": [
+            {"host_path": node.host_path, "container_path": node.container_path, "permissions": node.permissions}
+            for node in reply.devices
+        ],
+        "mounts": [
+            {"host_path": mount.host_path, "container_path": mount.container_path, "read_only": mount.read_only}
+            for mount in reply.mounts
+        ],
         "annotations": dict(reply.annotations),
         "cdi_devices": list(reply.cdi_devices),
     }

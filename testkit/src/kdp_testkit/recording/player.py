@@ -178,8 +178,7 @@ class Replay:
                             try:
                                 problem = await self._play()
                             finally:
-                                with anyio.CancelScope(shield=True):
-                                    await self._stop()
+                                await self._stop()  # if this is cancelled, too, the plugin is killed at once
                     except Exception as error:  # noqa: BLE001 - raised again below, outside of the group
                         failure = error
                     finally:
