@@ -21,7 +21,6 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn, final
 
-import anyio
 import attrs
 
 from ..startup import shown
@@ -137,8 +136,7 @@ class Listener:
         """Accept and answer until cancelled; then the socket and all connections are closed."""
         try:
             while True:
-                # Not `sock_accept`: if cancelled, it can lose a connection unclosed.
-                await anyio.wait_readable(self._listening)
+                await _readable(self._listening)  # not `sock_accept`: if cancelled, it can lose a connection unclosed
                 try:
                     accepted, _ = self._listening.accept()
                 except OSError as error:
@@ -202,6 +200,16 @@ class Listener:
                 raise ConnectionAbortedError
             request += received
         return request
+
+
+async def _readable(listening: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(listening, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listening)
 
 
 def _parsed(request: bytes) -> tuple[str, str]:

@@ -32,6 +32,7 @@ from ..startup import shown
 from .devices import Device
 from .edits import ContainerEdits
 from .health_policy import HealthPolicy
+from .needs import Needs
 from .quantities import Amount, Quantity
 
 if TYPE_CHECKING:
@@ -39,9 +40,8 @@ if TYPE_CHECKING:
 
     from .claims import Claim, NetworkData  # noqa: TC004 - attrs reads no annotation
     from .measurements import Measurement
-    from .needs import Needs
 
-__all__ = ["Allocation", "DeviceBackend", "PreferRequest", "Reporter", "WrappedBackend", "is_overridden"]
+__all__ = ["Allocation", "DeviceBackend", "Needs", "PreferRequest", "Reporter", "WrappedBackend", "is_overridden"]
 
 
 @final
@@ -392,8 +392,6 @@ class DeviceBackend(abc.ABC):
         also runs ``discover`` and adds the directories of the device nodes that it finds, so a backend that only looks
         at its nodes needs none of this. May block; has no deadline. An exception ends the command with one sentence.
         """
-        from .needs import Needs  # late: no running plugin asks
-
         return Needs()
 
 

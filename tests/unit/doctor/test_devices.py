@@ -12,7 +12,7 @@ import pytest
 from kdp.doctor import devices
 from kdp.doctor.node import Node, Once, Target
 from kdp.hardware.host import Host
-from kdp.model.needs import Needs
+from kdp.model.backend import Needs
 
 from .samples import LEFT_OUT, device, node_in, resource, status, told
 

@@ -14,7 +14,7 @@ from kdp.daemon.parsers import Address
 from kdp.daemon.settings import Settings
 from kdp.errors import InvalidValueError
 from kdp.manifests.deployment import Deployment, deployment_of, own_port
-from kdp.model.needs import Needs
+from kdp.model.backend import Needs
 
 from ..strategies import effort
 

@@ -11,7 +11,7 @@ from kdp.errors import InvalidValueError
 from kdp.manifests.deployment import Deployment, Folder
 from kdp.manifests.kubernetes import base, daemon_set
 from kdp.manifests.placement import Placement
-from kdp.model.needs import Needs
+from kdp.model.backend import Needs
 
 PLACEMENT = Placement(image="registry.example.com/widgets:1")
 FOLDER = Folder(

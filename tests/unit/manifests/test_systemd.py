@@ -15,7 +15,7 @@ from kdp.daemon.parsers import Address
 from kdp.errors import InvalidValueError
 from kdp.manifests.deployment import Deployment, Folder
 from kdp.manifests.systemd import unit
-from kdp.model.needs import Needs
+from kdp.model.backend import Needs
 
 FOLDERS = (
     Folder(name="d", path="/var/lib/kubelet/device-plugins", seen_at="/d", writable=True, why="sockets"),
