@@ -105,6 +105,22 @@ async def test_what_an_instance_that_still_ran_held_is_taken_over_when_it_has_en
     assert (first.returned, second.returned) == ([], [(admitted.devices(RESOURCE), {"number": 1})])
 
 
+async def test_a_pods_end_is_told_once_with_its_state(kubelet: SimulatedKubelet) -> None:
+    backend = Kept("w0", "w1")
+    async with connected(kubelet, backend, pace=QUICK):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        second = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await lists(kubelet)
+        assert backend.returned == []
+        await kubelet.delete(first.pod)
+        await until(lambda: backend.returned)
+        await lists(kubelet)  # the second is still owed, so there are more
+        assert backend.returned == [(first.devices(RESOURCE), {"number": 1})]
+        await kubelet.delete(second.pod)
+        await until(lambda: len(backend.returned) == 2)
+        assert backend.returned[1] == (second.devices(RESOURCE), {"number": 2})
+
+
 async def test_a_look_that_meets_the_kubelets_restart_costs_a_release_no_minute(
     kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,6 +196,22 @@ async def test_a_pod_that_is_refused_after_an_allocate_is_given_back(kubelet: Si
         await until(lambda: backend.returned, story=kubelet.events.story)
         await anyio.sleep(2 * QUICK.gap)
         assert [state for _, state in backend.returned] == [{"number": 1}]
+
+
+async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(kubelet: SimulatedKubelet) -> None:
+    backend = Kept("w0", "w1", "w2")
+    async with connected(kubelet, backend, pace=QUICK):
+        held = (await kubelet.admit(Pod.asking({RESOURCE: 1}))).devices(RESOURCE)
+        backend.devices = []
+        (await backend.report()).rescan()
+        await kubelet.until(capacity={RESOURCE: 1}, allocatable={RESOURCE: 0})
+        assert kubelet.devices(RESOURCE).keys() == set(held)
+        await lists(kubelet)
+        assert kubelet.devices(RESOURCE).keys() == set(held)
+        [pod] = kubelet.pods.values()
+        await kubelet.delete(pod)
+        await kubelet.until(capacity={RESOURCE: 0})
+        await until(lambda: backend.returned)
 
 
 async def test_a_device_that_vanished_before_the_plugin_came_is_listed_while_a_pod_holds_it(
