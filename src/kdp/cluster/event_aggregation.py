@@ -241,7 +241,7 @@ class EventAggregator:
         for kind, keys in kinds.items():
             full_at = max(now, self._full_at.get(kind[0], now))
             allowed = BURST - (full_at - now) / PERIOD
-            is_many = len(keys) > MOST_SINGLE or len(keys) > allowed
+            is_many = len(keys) > MOST_SINGLE or len(keys) > allowed + _ROUNDING
             groups = [keys] if is_many else [[key] for key in keys]
             if allowed + _ROUNDING < len(groups):
                 continue

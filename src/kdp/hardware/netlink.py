@@ -12,8 +12,9 @@ In containers: each network namespace hears of its own interfaces only, and list
 namespace of the first user namespace. A pod in a user namespace of its own (``hostUsers: false``) gets none, and no
 error: there the floor is all there is.
 
-Where `Host` is not a real node (a snapshot, a test) the laptop's events are none of it: those come from files at the
-root, ``UEVENTS``, ``LINKS``, and ``ADDRESSES``, to which `kdp.testing.SysfsTree` appends.
+Where `Host` is not a real node (a snapshot, a test), nothing of this machine is told. Events are JSON objects, one in a
+line, in ``UEVENTS`` and ``LINKS`` at the root, and addresses stand in ``ADDRESSES``; `kdp.testing.SysfsTree` appends to
+them.
 
 Source of the formats: the kernel's include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h.
 """

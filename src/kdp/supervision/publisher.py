@@ -4,9 +4,9 @@
 their health applied. A discovery that fails or hangs keeps the last known devices; after ``stale_after`` they are
 Unhealthy with the reason, and never vanish.
 
-Devices that no container could get are not offered. The scheduler sends pods to each device that is offered. A
-controller replaces each pod that is refused, so an offer that fails makes hundreds of dead pods. A device behind an
-obstacle is listed Unhealthy, with the reason.
+Devices that no container could get are not offered: the scheduler sends pods to each device that is, and a controller
+replaces each pod that is refused, so an offer that fails makes hundreds of dead pods. A device behind an obstacle is
+listed Unhealthy, with the reason.
 """
 
 from __future__ import annotations

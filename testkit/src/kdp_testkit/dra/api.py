@@ -353,7 +353,7 @@ class Api:
             raise kind.invalid(old["metadata"]["name"], causes)
 
     def causes_of_status(self, item: Object, old: Object) -> list[Cause]:
-        """Return what is wrong with a claim's new status; the old one matters where not everybody may do everything."""
+        """Return what is wrong with a claim's new status. A server with permissions overrides it, and needs ``old``."""
         return check_claim_status(item)
 
 

@@ -1,4 +1,4 @@
-"""Faults 66 to 71: the plugin watcher, which finds device plugins and DRA drivers alike.
+"""Faults 66 to 68, 70, and 71: the plugin watcher, which finds device plugins and DRA drivers alike.
 
 They are armed in `WatcherQueue`, which the watcher asks.
 """

@@ -160,11 +160,10 @@ class Writer:
         path: The file; it must not be there yet.
         redaction: What is left out.
         profile: Which kubelet it is, if that is known.
-        on_error: Called when writing has stopped.
 
     Attributes:
         error: Why nothing is written any more; None: all is well.
-        on_error: As given.
+        on_error: Called when writing has stopped; None: nobody is.
 
     Raises:
         RecordingError: The file is there already, or cannot be made.
@@ -176,13 +175,12 @@ class Writer:
         *,
         redaction: Redaction,
         profile: str | None = None,
-        on_error: Callable[[], None] | None = None,
     ) -> None:
         from kdp import __version__
 
         self.path = path
         self.error: str | None = None
-        self.on_error = on_error
+        self.on_error: Callable[[], None] | None = None
         self._redaction = redaction
         self._began = time.monotonic()
         self._calls = 0

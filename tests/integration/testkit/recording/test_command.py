@@ -182,7 +182,8 @@ def test_what_is_wrong_with_a_file_or_a_program_is_one_sentence(tmp_path: Path) 
 
 @pytest.mark.slow
 async def test_replaying_can_be_interrupted(recorded: Path) -> None:
-    async with started("replay", str(recorded), "--", "sleep", f"4713.{OURS}") as process:
+    arguments = ("--deadline", "600", "--", "sleep", f"4713.{OURS}")  # which it waited for, and the plugin had ended
+    async with started("replay", str(recorded), *arguments) as process:
         await until(lambda: [line for line in processes_with(f"sleep 4713.{OURS}") if line.startswith("sleep")])
         process.send_signal(signal.SIGTERM)
         text = await output_of(process)

@@ -88,6 +88,19 @@ async def test_what_must_be_scrubbed_outlives_a_loss_of_power(tmp_path: Path, mo
         assert (synced[-1] == str(tmp_path)) is scrubs
 
 
+async def test_a_file_stays_locked_whose_name_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process took over what pods of the living one had."""
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS, scrubs=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("kdp.storage.files.sync_names", read_only)
+        assert not await store.save([ONE], patience=PATIENCE)
+    other = AllocationStore(tmp_path, RESOURCE, PLUGINS, scrubs=True)
+    assert await other.adopt() == []
+    assert other.has_neighbours
+    assert await store.save([], patience=PATIENCE)
+    assert files(tmp_path) == []
+
+
 async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
     first = AllocationStore(tmp_path / "state", RESOURCE, PLUGINS)
     assert await first.adopt() == []

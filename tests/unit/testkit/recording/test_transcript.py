@@ -150,7 +150,8 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_full_disk_stops_the_writing_and_nothing_else(tmp_path: Path) -> None:
     told: list[str] = []
-    writer = Writer(tmp_path / "r", redaction=Redaction(), on_error=lambda: told.append("now"))
+    writer = Writer(tmp_path / "r", redaction=Redaction())
+    writer.on_error = lambda: told.append("now")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
     try:
