@@ -97,6 +97,16 @@ async def test_a_reader_that_knows_one_version_finds_its_own(world: World) -> No
     assert told(mount, "v1alpha1", "v1beta1")["apiVersion"].endswith("/v1beta1"), "the newest comes first"
 
 
+async def test_a_claim_that_is_allocated_anew_is_described_anew(world: World) -> None:
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    world.start()  # after a restart
+    world.api.put(claim(), [result("w1")])
+    await prepared(world)
+    [mount] = mounts(world)
+    assert [each["name"] for each in told(mount)["requests"][0]["devices"]] == ["w1"]
+
+
 async def test_it_goes_with_the_claim(world: World) -> None:
     world.api.put(claim(), [result("w0")])
     await prepared(world)
