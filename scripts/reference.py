@@ -4,7 +4,8 @@ It writes docs/reference/doctor.md from the questions of ``kdp doctor``.
 
 In docs/explanation/kubelet.md it writes the table of the conformance kit's scenarios, from the checks themselves. In
 docs/explanation/architecture.md it writes the layers, from pyproject.toml, and the rooms, from their docstrings.
-The page docs/reference/metrics.md comes from the table of series, and from the alert rules.
+The page docs/reference/metrics.md comes from the table of series, and from the alert rules. The page
+docs/reference/conditions.md comes from the table of kdp's own conditions.
 
 Run it after a change of any of them: ``make reference``. ``--check`` writes nothing and says what would
 change, with exit code 1.
@@ -39,6 +40,7 @@ from kdp.doctor.catalogue import GROUPS
 from kdp.doctor.outside.catalogue import GROUPS as FROM_OUTSIDE
 from kdp.doctor.outside.catalogue import RIGHTS
 from kdp.operations.series import LABELS, SERIES, Series
+from kdp.supervision.conditions import KINDS
 from kdp_testkit.conformance import CHECKS
 
 if TYPE_CHECKING:
@@ -503,6 +505,38 @@ def _alerts() -> str:
     )
 
 
+def conditions() -> str:
+    """Return the page of kdp's own conditions."""
+    rows = ""
+    for own in KINDS.values():
+        flags = " | ".join("yes" if flag else "no" for flag in (own.is_withheld, own.lets_allocate, own.is_failure))
+        rows += f"| `{own.name}` | {own.text} | {flags} |\n"
+    *most, last = [f"`{name}`" for name, own in KINDS.items() if own.rests_on_discovery]
+    return (
+        f"{HEAD}# Conditions\n\n"
+        "Read this page if a metric, `kdp status --format json`, or `/readyz` names the kind of a condition. "
+        "At the end you know what the kind means, and what kdp does about it. "
+        "[The health of a device](../explanation/health.md) says how conditions make a device unhealthy.\n\n"
+        "A device can have several conditions at once. kdp decides by their kinds, and never by the words of a "
+        "reason.\n\n"
+        "## kdp's own kinds\n\n"
+        f"| kind | meaning | withheld | Allocate goes on | failure |\n|---|---|---|---|---|\n{rows}\n"
+        "- **Withheld**: the device works, and kdp does not offer it at the moment. The condition is no flap, its log "
+        "line has the level INFO, and `kdp_devices` counts the device as `withheld`. A device that has another "
+        "condition as well is unhealthy.\n"
+        "- **Allocate goes on**: kdp grants the device, because the start of its container waits for the end of the "
+        "condition. If the device has any other condition, kdp refuses it.\n"
+        "- **Failure**: kdp tells the pods that hold the device, and evicts them if you have asked for that. "
+        "While `discover` fails or hangs, "
+        f"{', '.join(most)}, and {last} are no failures.\n\n"
+        "## A backend's kinds\n\n"
+        "A backend gives `report.fault` a kind of its own. Such a fault is never withheld, and always a failure. "
+        "If the backend's kind has the name of one of kdp's kinds, kdp still tells them apart. "
+        "Metrics and the status document then show the backend's kind with a prefix, for example "
+        "`backend:scrub`. Choose another name, so that nobody mistakes one for the other.\n"
+    )
+
+
 def doctor() -> str:
     """Return the page of all questions of ``kdp doctor``."""
     how_to = "[Find out what is wrong](../how-to/find-out-what-is-wrong.md)"
@@ -536,6 +570,7 @@ def main() -> int:
         REFERENCE / "cli.md": cli(),
         REFERENCE / "doctor.md": doctor(),
         REFERENCE / "metrics.md": metrics(),
+        REFERENCE / "conditions.md": conditions(),
         KUBELET: kubelet(),
         ARCHITECTURE: architecture(),
     }

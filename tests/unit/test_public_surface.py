@@ -81,7 +81,7 @@ SURFACE: dict[str, list[str]] = {
     ],
     "kdp.storage": ["parse_json", "read_text"],
     "kdp.cli.yaml_reading": ["compose", "parse_yaml"],
-    "kdp.supervision.health": ["DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"],
+    "kdp.supervision.health": ["Condition", "DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"],
     "kdp.allocation": [
         "Choice",
         "Override",

@@ -116,6 +116,7 @@ def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
             "state": health.state.value,
             "since": moment(began + health.since),
             "reason": health.reason,
+            "kinds": list(health.kinds),
         }
         for device_id, health in itertools.islice(faults.items(), MAX_LISTED)
     }

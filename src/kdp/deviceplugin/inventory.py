@@ -28,7 +28,7 @@ from ..errors import InvalidValueError, ListTooLargeError
 from ..model.devices import Device, Health
 from ..startup import shown
 from ..supervision.change_log import Transition
-from ..supervision.health import VANISHED
+from ..supervision.conditions import VANISHED, health_of
 
 MAX_LIST_BYTES = 4_194_304
 """What grpc-go receives in one message; the kubelet does not raise it (contract section 0.1)."""
@@ -38,6 +38,9 @@ MIN_GAP = 0.055
 
 TOMBSTONE_SECONDS = 600.0
 """Seconds for which a vanished device stays listed without the pod-resources API (docs/explanation/decisions.md)."""
+
+GONE = "the device is gone"
+"""The reason of a tombstone."""
 
 Encode = Callable[[Device, bool], bytes]
 """Turns a device, with its topology or without, into its bytes in the list message."""
@@ -167,7 +170,7 @@ class Inventory:
             device = self._table[device_id]
             until = self._tombstones.get(device_id)
             if until is None:
-                until, device = now + self._tombstone_seconds, attrs.evolve(device, health=_GONE)
+                until, device = now + self._tombstone_seconds, attrs.evolve(device, health=_gone(now))
             if until > now:
                 tombstones[device_id] = until
                 table[device_id] = device
@@ -192,7 +195,7 @@ class Inventory:
         found: dict[str, Device] = {}
         for device_id in [device_id for device_id in held if device_id not in self._table]:
             with suppress(InvalidValueError):
-                found[device_id] = Device(id=device_id, health=_GONE, numa_nodes=held[device_id])
+                found[device_id] = Device(id=device_id, health=_gone(now), numa_nodes=held[device_id])
         if not found or self.snapshot is None:
             return _NOTHING
         until = dict.fromkeys(found, now + self._tombstone_seconds)
@@ -280,7 +283,8 @@ class Inventory:
         )
 
 
-_GONE = Health.unhealthy(VANISHED)
+def _gone(now: float) -> Health:
+    return health_of(VANISHED.because(GONE, now))
 
 
 def _wire_view(device: Device) -> tuple[bool, tuple[int, ...]]:

@@ -37,6 +37,7 @@ from .wire import check_renderable
 if TYPE_CHECKING:
     from ..kubelet.podresources import Holder
     from ..model.backend import DeviceBackend
+    from ..model.conditions import Condition
     from ..model.devices import Device
     from .tracking.drift import ResourceView
     from .tracking.tracker import Decisions
@@ -300,16 +301,19 @@ class PluginManager(Service):
         self._tracker.attach(resource, owner)
         self._releaser.attach(resource, supervisor)
 
-    def _outdated(self, backend: DeviceBackend, devices: Sequence[Device]) -> dict[str, str]:
-        """Return why devices are not what the pods that hold them, or that hold others, were given, by device id."""
+    def _outdated(self, backend: DeviceBackend, devices: Sequence[Device]) -> dict[str, tuple[Condition, ...]]:
+        """Return the conditions that follow from what pods were given of devices, by device id."""
         answers = self._tracker.records.answers(backend)
         if not answers:  # of ten thousand devices none is looked at where pods hold none
             return {}
-        found = taken(devices, answers)
+        now = time.monotonic()
+        found: dict[str, tuple[Condition, ...]] = {
+            device_id: (held,) for device_id, held in taken(devices, answers, now).items()
+        }
         for device in devices:
             given = self._tracker.records.given(resource_of(device, backend), device.id)
-            if given is not None and (fault := given.fault(device)) is not None:
-                found[device.id] = fault
+            if given is not None and (outdated := given.outdated(device, now)) is not None:
+                found[device.id] = (outdated, *found.get(device.id, ()))
         return found
 
     def _grouped(self, supervisor: Supervisor) -> dict[str, dict[str, Device]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
 from ..supervision.backend_validation import scrubs
 from ..supervision.change_log import ChangeLog
+from ..supervision.conditions import OBSTACLE
 from ..supervision.given import owners_of
 from ..supervision.publisher import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from ..hardware import Host
+    from ..model.conditions import Condition
     from ..model.devices import Device
     from ..supervision.health import DeviceHealth
     from ..supervision.supervisor import Supervisor
@@ -178,7 +181,11 @@ class DevicePlugin:
             return devices
         if self._cdi.problem != self._problem_offered:
             self._problem_offered, self._blocked_since = self._cdi.problem, time.monotonic()
-        return without_blocked(devices, self._cdi.obstacle)
+        return without_blocked(devices, functools.partial(self._obstacle, self._cdi))
+
+    def _obstacle(self, cdi: ResourceCdi, device: Device) -> Condition | None:
+        why = cdi.obstacle(device)
+        return None if why is None else OBSTACLE.because(why, self._blocked_since)
 
     async def _follow_offers(self, offers: Observable[Any]) -> None:
         """Offer anew what came back, was scrubbed, or was given away, and what shares counters with that."""
@@ -253,10 +260,10 @@ class DevicePlugin:
         devices = snapshot.devices.values() if snapshot else ()
         blocked: Mapping[str, DeviceHealth] = {}
         if self._cdi is not None and self._cdi.problem is not None:
-            blocked = blocked_health(self._found, self._cdi.obstacle, since=self._blocked_since)
+            blocked = blocked_health(self._found, functools.partial(self._obstacle, self._cdi))
         faults = {**self.supervisor.discovery.value.health, **blocked}
         holders = self._tracker.holders(self.resource)
-        obstacle = next((health.reason for health in blocked.values()), None)
+        obstacle = self._cdi.problem if self._cdi is not None and blocked else None
         cause, reason = self._trouble()
         return ResourceStatus(
             resource=self.resource,

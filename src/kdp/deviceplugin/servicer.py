@@ -28,8 +28,8 @@ from ..errors import (
 from ..model.backend import Allocation, PreferRequest
 from ..model.devices import Health
 from ..model.edits import ContainerEdits
+from ..supervision.conditions import lets_allocate
 from ..supervision.given import Given
-from ..supervision.health import is_of_scrub
 from ..supervision.hooks import check_state
 from . import wire
 from .answers import Choices, code_of, preference_fault, preferred_ids, result_of
@@ -276,7 +276,7 @@ class DevicePluginServicer:
         held = self._records.consumption(supervisor.backend)
         for device in allocation:
             if found := supervisor.shortages([device], held):
-                raise AllocationError(f"{self._resource}: device {device.id}: {found[device.id]}")
+                raise AllocationError(f"{self._resource}: device {device.id}: {found[device.id].reason}")
             held[supervisor.device_of(device.id)] = device.consumes
 
     async def _reply(self, allocation: Allocation) -> wire.ContainerReply:
@@ -330,7 +330,7 @@ class DevicePluginServicer:
         devices = self._known(ids)
         if self._scrubs:  # the start of the container waits for that, and not this
             devices = tuple(
-                attrs.evolve(device, health=Health.healthy()) if is_of_scrub(device.health) else device
+                attrs.evolve(device, health=Health.healthy()) if lets_allocate(device.health.conditions) else device
                 for device in devices
             )
         for device in devices:

@@ -9,8 +9,9 @@ import attrs
 
 from ..model.devices import Device
 from ..startup import shown
+from ..supervision.conditions import has_failed
 from ..supervision.health import DeviceHealth
-from ..supervision.publisher import OBSTACLE
+from .inventory import GONE
 from .session import State
 
 if TYPE_CHECKING:
@@ -93,12 +94,6 @@ class ResourceStatus:
         """None: this protocol knows no claims."""
 
 
-_OF_DISCOVERY: Final = frozenset(["discover", "quarantine"])
-"""Conditions that rest on what discovery has said, and are as old as that."""
-
-_NO_FAILURE: Final = frozenset(["silence", OBSTACLE])
-
-
 def failures_of(discovery: Discovery, listed: Collection[str], vanished: Collection[str]) -> Mapping[str, str]:
     """Return which listed devices have failed, and why, by id: what is told of pods, and what they may be evicted for.
 
@@ -113,15 +108,8 @@ def failures_of(discovery: Discovery, listed: Collection[str], vanished: Collect
     found = {
         device_id: health.reason or health.state.value
         for device_id, health in discovery.health.items()
-        if device_id in listed and _has_failed(health)
+        if device_id in listed and not health.state.is_listed_healthy and has_failed(health.conditions)
     }
     if discovery.problem is None and discovery.unknown is None:
-        found |= dict.fromkeys(vanished, "the device is gone")
+        found |= dict.fromkeys(vanished, GONE)
     return found
-
-
-def _has_failed(health: DeviceHealth) -> bool:
-    if health.state.is_listed_healthy:
-        return False
-    known = frozenset(health.kinds) - _NO_FAILURE
-    return bool(known - _OF_DISCOVERY if "silence" in health.kinds else known)

@@ -23,6 +23,7 @@ from .text import plain_text
 
 if TYPE_CHECKING:  # loaded only by programs that use DRA
     from .claims import BindingConditions, RequestPolicy, Taint  # noqa: TC004 - again where one is looked at
+    from .conditions import Condition  # noqa: TC004 - attrs reads no annotation
 
 _T = TypeVar("_T")
 
@@ -51,11 +52,14 @@ class Health:
         reason: Why it is unhealthy, for logs, ``kdp devices`` and error texts; None: it is healthy. What is no text is
             said in the log and taken as text; 1,024 characters are kept. The device plugin protocol itself carries no
             reason (contract section 1.1).
+        conditions: The conditions that ``reason`` joins, on a device that kdp lists as unhealthy. Only kdp sets them,
+            and it drops those that ``discover`` returns. They are neither compared nor shown.
     """
 
     __repr__ = shown
 
     reason: str | None = attrs.field(converter=attrs.converters.optional(_reason))
+    conditions: tuple[Condition, ...] = attrs.field(default=(), eq=False, repr=False)
 
     @classmethod
     def healthy(cls) -> Health:

@@ -16,6 +16,7 @@ import attrs
 from ..cluster.event_aggregation import Notice
 from ..deviceplugin.status import ABSENT
 from ..kubelet.podresources import Holder
+from ..supervision.conditions import VANISHED
 from ..supervision.health import HealthState
 
 if TYPE_CHECKING:
@@ -122,8 +123,7 @@ class PluginNews:
     def _look_at_devices(self, found: list[Notice], name: str, status: ResourceStatus, known: _Known) -> None:
         gone: frozenset[str] = frozenset()
         if status.vanished:
-            listed = status.listed.items()
-            gone = frozenset(i for i, d in listed if not d.health.is_healthy and i not in status.faults)
+            gone = frozenset(i for i, device in status.listed.items() if VANISHED.is_in(device.health.conditions))
         news = sorted(gone - known.gone)
         found += [self._of_device(name, i, "DeviceUnhealthy", "is gone", "are gone") for i in news]
         back = sorted(i for i in known.gone - gone if i in status.listed and i not in status.faults)

@@ -71,7 +71,7 @@ class PluginsReader:
         reading.add(series.KUBELET_FROZEN, manager.kubelet_problem is not None)
 
     def _read_resource(self, reading: Scrape, names: Vocabulary, manager: PluginManager, status: ResourceStatus) -> str:
-        label = read_part(reading, names, status.resource, status, vanished=status.vanished)
+        label = read_part(reading, names, status.resource, status)
         expect_operations(reading, label, ("Allocate", "GetPreferredAllocation", "PreStartContainer"))
         for result in REGISTRATION_RESULTS:
             reading.add(series.REGISTRATIONS, 0, label, result)

@@ -18,7 +18,7 @@ from ..concurrency.counts import NO_DURATIONS, Distribution, Names
 from ..errors import printable
 from ..kubelet.calls import RESULTS
 from ..model.measurements import LONGEST_HELP
-from ..supervision.health import is_withheld
+from ..supervision.conditions import is_withheld, labels_of
 from ..supervision.hooks import FAILURES
 from . import series
 from .devices import MeasuredDevices
@@ -154,20 +154,21 @@ def read_transitions(reading: Scrape, names: Vocabulary, service: Service, resou
             reading.add(series.TRANSITIONS, count, label, state, names.kinds.of(kind))
 
 
-def read_part(reading: Scrape, names: Vocabulary, name: str, part: ServicePart, *, vanished: int = 0) -> str:
+def read_part(reading: Scrape, names: Vocabulary, name: str, part: ServicePart) -> str:
     """Add what a resource and a driver have in common, and return its label."""
     label = names.resources.of(name)
     reading.add(series.DEVICES, part.healthy, label, "healthy")
     withheld = 0
+    kinds: dict[str, int] = {}
     if part.healthy < part.devices:
-        withheld = sum(is_withheld(device.health) for device in part.listed.values())
+        for device in part.listed.values():
+            if is_withheld(device.health.conditions):
+                withheld += 1
+            elif not device.health.is_healthy:
+                for kind in labels_of(each for each in device.health.conditions if not is_withheld((each,))):
+                    kinds[kind] = kinds.get(kind, 0) + 1
     reading.add(series.DEVICES, withheld, label, "withheld")
     reading.add(series.DEVICES, part.devices - part.healthy - withheld, label, "unhealthy")
-    kinds: dict[str, int] = {"vanished": vanished} if vanished else {}
-    for health in part.faults.values():
-        if not health.state.is_listed_healthy:
-            for kind in health.kinds:
-                kinds[kind] = kinds.get(kind, 0) + 1
     for kind in kinds:
         if len(names.faults) < MOST_FAULTS:
             names.faults[(label, names.kinds.of(kind))] = None

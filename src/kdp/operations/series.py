@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal, final
 
 import attrs
 
+from ..supervision.conditions import KINDS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,9 +54,11 @@ LABELS: Final[Mapping[str, str]] = {
     "ones.",
     "driver_name": "The DRA driver.",
     "health": "`healthy`, `unhealthy`: as the kubelet or the scheduler sees the device. `withheld`: unhealthy for the "
-    "kubelet, because it is being scrubbed or its share is in use.",
-    "kind": "What the backend calls the fault, the first 32 kinds; `other` for further ones. kdp's own: `discover`, "
-    "`device_node`, `silence`, `quarantine`, `obstacle`, `further`, `vanished`. `none`: the device has no fault.",
+    f"kubelet, although it works: {', '.join(f'`{name}`' for name, own in KINDS.items() if own.is_withheld)} "
+    "([conditions](conditions.md)).",
+    "kind": "What the backend calls the fault, the first 32 kinds; `other` for further ones. kdp's own: "
+    f"{', '.join(f'`{name}`' for name, own in KINDS.items() if not own.is_withheld)}; a backend's kind of such a name "
+    "has the prefix `backend:`. `none`: the device has no fault.",
     "to": "`healthy`, `suspect`, `unhealthy`, `recovering`, `quarantined`.",
     "result": "Of an operation: `ok`; `refused`, if kdp or the backend said no; `failed`, if a hook raised or was "
     "late, if a claim of the call failed, or if the kubelet hung up. Of a registration: `accepted`, `refused`, "

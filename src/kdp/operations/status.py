@@ -252,7 +252,8 @@ def _device(device: Device, health: DeviceHealth | None, began: float) -> Mappin
         "health": "Healthy" if device.health.is_healthy else "Unhealthy",
         "state": _state(device, health),
         "reason": device.health.reason if health is None else health.reason,
-        "since": None if health is None else moment(began + health.since),
+        "kinds": list(_kinds(device, health)),
+        "since": None if (since := _since(device, health)) is None else moment(began + since),
         "numa_nodes": list(device.numa_nodes),
         "unit": device.unit,
         "nodes": [node.host_path for node in device.edits.device_nodes],
@@ -270,14 +271,30 @@ def _measured(backends: Sequence[BackendFacts]) -> _Measured:
 
 
 def _state(device: Device, health: DeviceHealth | None) -> str:
-    """Return the state's name. A device without a state of its own is healthy, has vanished, or is withheld."""
-    from ..supervision.health import VANISHED  # late: a start does not need it
+    """Return the state's name: that of the health's state machine, or one for a device that is kept out besides."""
+    from ..supervision.conditions import VANISHED, is_withheld  # late: a start does not need it
 
+    if is_withheld(device.health.conditions):
+        return "withheld"
+    if VANISHED.is_in(device.health.conditions):
+        return "gone"
     if health is not None:
         return health.state.value
-    if device.health.is_healthy:
-        return "healthy"
-    return "gone" if device.health.reason == VANISHED else "withheld"
+    return "healthy" if device.health.is_healthy else "unhealthy"
+
+
+def _since(device: Device, health: DeviceHealth | None) -> float | None:
+    """Return when the state of a device began; `None` if it is healthy and always was."""
+    if health is not None:
+        return health.since
+    return min((each.since for each in device.health.conditions), default=None)
+
+
+def _kinds(device: Device, health: DeviceHealth | None) -> Sequence[str]:
+    """Return the kinds of a device's conditions, also of those that leave it listed Healthy."""
+    from ..supervision.conditions import labels_of  # late: a start does not need it
+
+    return labels_of(device.health.conditions) or (() if health is None else health.kinds)
 
 
 def moment(seconds: float) -> str:

@@ -19,9 +19,10 @@ import attrs
 from ..errors import ConfigurationError, InvalidValueError, kind_of, lasting, message_of
 from ..hardware import Host
 from ..model.backend import OPTIONAL_HOOKS, DeviceBackend, WrappedBackend, is_overridden
-from ..model.devices import Device, recalled
+from ..model.devices import Device, Health, recalled
 from ..model.names import check_resource_name
 from ..startup import shown
+from .conditions import Conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -258,7 +259,7 @@ class Findings:
 
     Attributes:
         devices: The devices as the backend made them.
-        faults: What is wrong with device nodes, by device id.
+        conditions: The conditions that kdp itself has found, by device id.
         resources: The statically named resources.
         resource: The one of devices that name none; None: all of them name theirs.
         stale_after: Seconds that they may be old before they are Unhealthy.
@@ -267,7 +268,7 @@ class Findings:
     __repr__ = shown
 
     devices: tuple[Device, ...]
-    faults: Mapping[str, str]
+    conditions: Conditions
     resources: tuple[str, ...]
     resource: str | None
     stale_after: float
@@ -305,6 +306,8 @@ def checked_devices(found: Any, backend: DeviceBackend, before: Sequence[Device]
             raise InvalidValueError(
                 f"it returned more than {MOST_DEVICES:,} devices, and no list can carry them; let a generator end"
             )
+        if device.health.conditions:  # only kdp sets them
+            device = attrs.evolve(device, health=Health(device.health.reason))
         device = devices[device.id] = recalled(device, known.get(device.id))
         if device.is_described:
             resource_of(device, backend)

@@ -11,7 +11,7 @@ import attrs
 
 from ..model.devices import Device, Health
 from ..startup import shown
-from .health import is_of_quarantine, is_withheld
+from .conditions import QUARANTINE, is_withheld
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -80,10 +80,11 @@ class ChangeLog:
         news: dict[tuple[int, str], list[str]] = {}
         for transition in transitions:
             device, health = transition.device, transition.device.health
-            if transition.before is not None and is_of_quarantine(transition.before) and is_of_quarantine(health):
+            before = () if transition.before is None else transition.before.conditions
+            if QUARANTINE.is_in(before) and QUARANTINE.is_in(health.conditions):
                 continue  # a device is put there because it flaps: each further flap is no news
             if transition.before is not None or not health.is_healthy:
-                level = logging.INFO if health.is_healthy or is_withheld(health) else logging.WARNING
+                level = logging.INFO if health.is_healthy or is_withheld(health.conditions) else logging.WARNING
                 news.setdefault((level, f"now {health}"), []).append(device.id)
         if removed:
             news[logging.INFO, self._gone] = list(removed)
@@ -119,7 +120,7 @@ class ChangeLog:
     def _log(self, level: int, ids: Sequence[str], what: str) -> None:
         """Log one line for each device, or one for all where many changed together."""
         if ids:
-            recovered: Kind = "gone" if what.startswith(self._gone) else "recovered"
+            recovered: Kind = "gone" if what == self._gone else "recovered"
             if self._history is not None:
                 self._history.add("fault" if level == logging.WARNING else recovered, self._resource, what, ids)
         if len(ids) > _NAMED:

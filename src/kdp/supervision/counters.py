@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValueError
 from ..model.devices import counter_sets
 from ..model.quantities import Amount, Consumption, Quantity, exact
-from .health import TAKEN
+from .conditions import SHARE, UNDECLARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from decimal import Decimal
 
+    from ..model.conditions import Condition
     from ..model.devices import Device
 
 
@@ -55,7 +57,7 @@ def shortages(
     held: Mapping[str, Consumption],
     counters: Mapping[str, Mapping[str, Amount]],
     device_of: Callable[[str], str] = str,
-) -> dict[str, str]:
+) -> dict[str, Condition]:
     """Return why devices cannot be given, by id.
 
     Args:
@@ -68,7 +70,8 @@ def shortages(
     for device_id, consumes in held.items():
         for key, amount in _consumed(consumes):
             holders[key][device_id] = exact(amount)
-    found: dict[str, str] = {}
+    found: dict[str, Condition] = {}
+    now = time.monotonic()
     for device in asked:
         if device_of(device.id) in held:
             continue
@@ -79,12 +82,13 @@ def shortages(
                 continue
             need = f"it needs {amount} of {counter} of {name}"
             if total is None:
-                found[device.id] = f"{need}, which counters() does not declare"
+                found[device.id] = UNDECLARED.because(f"{need}, which counters() does not declare", now)
             elif exact(amount) > exact(total):
-                found[device.id] = f"{need}, and counters() declares {total}"
+                found[device.id] = UNDECLARED.because(f"{need}, and counters() declares {total}", now)
             else:
                 by = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-                found[device.id] = f"{TAKEN}: {need}, and too little of {total} is left while these are allocated: {by}"
+                left = f"too little of {total} is left while these are allocated: {by}"
+                found[device.id] = SHARE.because(f"its share is in use: {need}, and {left}", now)
             break
     return found
 

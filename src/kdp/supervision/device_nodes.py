@@ -9,14 +9,17 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import time
 from typing import TYPE_CHECKING
 
 from ..hardware import DirectoryWatch
+from .conditions import DEVICE_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..hardware import Host
+    from ..model.conditions import Condition
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
 
@@ -36,9 +39,9 @@ class DeviceNodes:
         self.watch = DirectoryWatch()
         self._nodes: dict[str, set[str]] = {}
 
-    def faults(self, devices: Iterable[Device]) -> dict[str, str]:
+    def faults(self, devices: Iterable[Device]) -> dict[str, tuple[Condition, ...]]:
         """Return what is wrong with the nodes and mounts of devices, by device id. May be called in any thread."""
-        faults: dict[str, str] = {}
+        faults: dict[str, tuple[Condition, ...]] = {}
         if self._host is None:
             return faults
         node_fault = functools.cache(self._host.node_fault)
@@ -52,13 +55,14 @@ class DeviceNodes:
             )
             return next((fault for fault in looks if fault is not None), None)
 
-        of_edits: dict[int, str | None] = {}
+        of_edits: dict[int, tuple[Condition, ...]] = {}
         for device in (device for device in devices if device.exists):
             key = id(device.edits)  # those of replicas are one object, and a thousand of them are looked at in no time
             if key not in of_edits:
-                of_edits[key] = fault_of(device.edits)
-            if (fault := of_edits[key]) is not None:
-                faults[device.id] = fault
+                fault = fault_of(device.edits)
+                of_edits[key] = () if fault is None else (DEVICE_NODE.because(fault, time.monotonic()),)
+            if found := of_edits[key]:
+                faults[device.id] = found
         return faults
 
     def follow(self, devices: Iterable[Device]) -> bool:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from .conditions import FURTHER
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ..model.conditions import Condition
 
 MOST_KINDS: Final = 32
 """Kinds of faults that one device or unit can have at once."""
@@ -18,22 +22,22 @@ MOST_KINDS: Final = 32
 MOST_UNKNOWN: Final = 2048
 """Ids that no device has, with faults: those of devices that are to come."""
 
-FURTHER: Final = "\0further"
-"""The kind of what is beyond; no backend can name it, because its kinds are printable."""
+_BEYOND: Final = "\0further"
+"""The key of the fault that stands for all further kinds; no backend can name it, because its kinds are printable."""
 
 _FURTHER: Final = f"more than {MOST_KINDS} kinds of faults at once; restart the plugin, and report fewer kinds"
 
 
-def keep(faults: dict[str, dict[str, str]], name: str, kind: str, reason: str) -> None:
+def keep(faults: dict[str, dict[str, Condition]], name: str, fault: Condition) -> None:
     """Remember a fault of a device or unit, or that there are too many."""
     kinds = faults.setdefault(name, {})
-    if kind in kinds or len(kinds) < MOST_KINDS:
-        kinds[kind] = reason
+    if fault.kind in kinds or len(kinds) < MOST_KINDS:
+        kinds[fault.kind] = fault
     else:
-        kinds[FURTHER] = _FURTHER
+        kinds[_BEYOND] = FURTHER.because(_FURTHER, fault.since)
 
 
-def forget_unknown(faults: dict[str, dict[str, str]], devices: int, is_known: Callable[[str], bool]) -> int:
+def forget_unknown(faults: dict[str, dict[str, Condition]], devices: int, is_known: Callable[[str], bool]) -> int:
     """Forget faults of unknown ids if there are too many; return of how many ids.
 
     Half of them go at once, so that a call costs little on average.

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 
 from ..startup import shown
+from .conditions import HELD, OUTDATED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from ..model.conditions import Condition
     from ..model.devices import Device
 
 _WAY_OUT = "delete the pod"
@@ -88,6 +90,11 @@ class Given:
         is_now = f"is {', '.join(new)} now" if new else "has another node now"
         return f"{is_now}; the pod was given {', '.join(lost)}; {_WAY_OUT}"
 
+    def outdated(self, device: Device, now: float) -> Condition | None:
+        """Return `fault` as a condition of the device."""
+        fault = self.fault(device)
+        return None if fault is None else OUTDATED.because(fault, now)
+
     def heirs(
         self, paths: Iterable[str], owners: Mapping[str, Device], *, is_gone: bool = True
     ) -> Iterator[tuple[str, Device]]:
@@ -107,7 +114,7 @@ class Given:
                 yield path, owner
 
 
-def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]]) -> dict[str, str]:
+def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]], now: float) -> dict[str, Condition]:
     """Return why devices must not be given to anybody: a pod was given their node as another device. By device id.
 
     That pod's container opens the node at its next start.
@@ -115,17 +122,20 @@ def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]]) -> di
     Args:
         devices: The devices that there are now.
         answers: What pods have that live, each with the id of its device.
+        now: The time.
     """
     today = {device.id: device for device in devices}
     described = {device.id for device in devices if device.is_described}
     lost: list[tuple[str, Given, list[str]]] = []
     for device_id, answer in answers:
-        now = _paths(today[device_id]) if device_id in today else ()
-        if paths := [path for path in answer.nodes if path not in now]:
+        current = _paths(today[device_id]) if device_id in today else ()
+        if paths := [path for path in answer.nodes if path not in current]:
             lost.append((device_id, answer, paths))
     owners = owners_of(devices) if lost else {}
     return {
-        owner.id: f"is {path}, which a pod was given as {device_id}; delete the pod that holds {device_id}"
+        owner.id: HELD.because(
+            f"is {path}, which a pod was given as {device_id}; delete the pod that holds {device_id}", now
+        )
         for device_id, answer, paths in lost
         for path, owner in answer.heirs(paths, owners, is_gone=device_id not in described)
     }

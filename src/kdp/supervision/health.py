@@ -1,8 +1,9 @@
 """Which devices are healthy, since when, and why not: a state machine for each device over named conditions. Sans-IO.
 
-Discovery owns one condition (what it says of a device), the check of the device nodes another, `Reporter.fault` the
-others by kind. Events go in with their times, `HealthChange` and the listed devices come out; `HealthMonitor.deadline`
-and `HealthMonitor.wants_probe` say when it wants to be called again. Thresholds are in `HealthPolicy`.
+Discovery owns one condition (what it says of a device), kdp's own checks others (`kdp.supervision.conditions`), and
+`Reporter.fault` those of the backend, by kind. Events go in with their times, `HealthChange` and the listed devices
+come out; `HealthMonitor.deadline` and `HealthMonitor.wants_probe` say when it wants to be called again. Thresholds are
+in `HealthPolicy`.
 
 ::
 
@@ -20,14 +21,15 @@ and `HealthMonitor.wants_probe` say when it wants to be called again. Thresholds
 
 Invariants, each with a mutant in the tests that breaks it:
 
-1. A device is listed Healthy only while no condition is faulty: no kind that was pushed for it or its unit, its device
-   nodes are there, and discovery's own condition is not in force.
+1. A device is listed Healthy only while no condition is faulty: no kind that was pushed for it or its unit, none that
+   kdp's own checks have found, and discovery's own condition is not in force.
 2. Discovery's condition is in force from ``failures`` bad probes in a row (from the first, where the device is new) to
    ``successes`` good ones in a row. No probe clears a fault that was pushed, and no `clear` discovery's condition.
 3. A device without a faulty condition is listed Healthy, unless it is in quarantine and its last fault ended less than
    its hold-down ago, which has a bound. What is due is not due again.
 4. Quarantine begins at the flap that is one too many, and at each flap within ``flap_window`` after a quarantine; the
-   hold-down doubles with each of these and is forgotten after a quiet ``flap_window``. To be withheld is no flap.
+   hold-down doubles with each of these and is forgotten after a quiet ``flap_window``. To be withheld is no flap, and
+   the words of a reason decide nothing.
 5. While the probe itself is silent every device is Unhealthy; that leaves no trace: neither flap nor good probe.
 6. Each change of state is told once. Reason and since are kept while it lasts; what has not changed is the same object.
 7. A further probe is wanted exactly while a row of probes of a listed device is unfinished.
@@ -36,30 +38,26 @@ Invariants, each with a mutant in the tests that breaks it:
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import attrs
 
+from ..model.conditions import Condition
 from ..model.devices import Device, Health
 from ..model.health_policy import HealthPolicy
 from ..startup import shown
-from .fault_limits import FURTHER, forget_unknown, keep
+from .conditions import DISCOVER, QUARANTINE, SILENCE, Conditions, is_withheld, labels_of
+from .fault_limits import forget_unknown, keep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"]
-
-KINDS: Final = ("discover", "device_node", "silence", "quarantine", "further")
-"""Conditions that are no fault of a `Reporter`: discovery says so, the device node is gone, nobody knows how the device
-is, it flapped too often, or it has more kinds of faults than are kept."""
+__all__ = ["Condition", "DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"]
 
 _MOST_REASONS = 5
 """So many faults are named of a device in quarantine: what goes on flapping must not be news for ever."""
 
 _MOST_DOUBLINGS = 64
-
-_QUARANTINED = "quarantined, "
 
 UNSPECIFIED = "unspecified"
 """The kind of a fault of which nothing more is known."""
@@ -84,31 +82,6 @@ class HealthState(enum.Enum):
 _UP = (HealthState.HEALTHY, HealthState.SUSPECT)
 
 
-SCRUBBED: Final = "being scrubbed after its last pod"
-"""How the reason of a device begins that a pod gave back, and that is not offered before it is scrubbed."""
-
-VANISHED: Final = "the device is gone"
-"""The reason of a listed device that the hardware does not have any more."""
-
-TAKEN: Final = "its share is in use"
-"""How the reason of a device begins that is not offered while pods hold others of the same hardware."""
-
-
-def is_of_scrub(health: Health) -> bool:
-    """Return whether a device is only not offered because it is being scrubbed."""
-    return health.reason is not None and health.reason.startswith(SCRUBBED)
-
-
-def is_withheld(health: Health) -> bool:
-    """Return whether a device works, and is only not offered now."""
-    return health.reason is not None and health.reason.startswith((SCRUBBED, TAKEN))
-
-
-def is_of_quarantine(health: Health) -> bool:
-    """Return whether a device is listed with this health because it is in quarantine."""
-    return health.reason is not None and health.reason.startswith(_QUARANTINED)
-
-
 @final
 @attrs.frozen(kw_only=True)
 class DeviceHealth:
@@ -118,8 +91,8 @@ class DeviceHealth:
         state: The state.
         reason: Why; None: it is healthy.
         since: When the state began, in seconds on the caller's clock.
-        kinds: Which conditions are against it: the kinds of its faults, and kdp's own (`KINDS`). Two that differ only
-            in them are equal: they say what is wrong in other words.
+        conditions: The conditions that are against it: the backend's faults, and kdp's own. Two values that differ
+            only in them are equal.
     """
 
     __repr__ = shown
@@ -127,12 +100,17 @@ class DeviceHealth:
     state: HealthState
     reason: str | None
     since: float
-    kinds: tuple[str, ...] = attrs.field(default=(), eq=False)
+    conditions: tuple[Condition, ...] = attrs.field(default=(), eq=False)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of its conditions, as metrics and the status document show them."""
+        return labels_of(self.conditions)
 
     @property
     def kind(self) -> str:
         """What kind of fault it is, in a word: that of `kdp.Reporter.fault`, else one of kdp's own."""
-        reported = [kind for kind in self.kinds if kind not in KINDS]
+        reported = labels_of(each for each in self.conditions if each.whose == "backend")
         first = next(iter((*reported, *self.kinds)), None)
         return first or (UNSPECIFIED if self.state is HealthState.UNHEALTHY else self.state.value)
 
@@ -167,6 +145,7 @@ class _Record:
         bad: Bad probes in a row.
         good: Good probes in a row.
         in_force: Whether discovery's condition is.
+        said: Discovery's last bad word on it.
         causes: The faults of the last time that it had any.
         clean_since: When its last fault ended; None: it has one.
         up_since: When it was last listed Healthy again; None: it always was, or it is not.
@@ -183,6 +162,7 @@ class _Record:
     bad: int = 0
     good: int = 0
     in_force: bool = False
+    said: str = ""
     causes: tuple[str, ...] = ()
     clean_since: float | None = None
     up_since: float | None = None
@@ -220,11 +200,15 @@ class _Record:
             self.clean_since = None
             self.gone_since = now
 
-    def settle(self, probed: str | None, pushed: Iterable[str], is_new: bool, now: float, policy: HealthPolicy) -> None:
+    def settle(
+        self, probed: str | None, pushed: Sequence[Condition], is_new: bool, now: float, policy: HealthPolicy
+    ) -> None:
         """Find the state that follows from what discovery says is wrong (``probed``), and what else is (``pushed``)."""
-        pushed = tuple(pushed)
-        causes = tuple(dict.fromkeys((*((probed,) if probed is not None else ()), *pushed)))
-        is_faulty = bool(pushed) or (self.in_force and self.bad > 0)
+        self.said = probed or self.said
+        reasons = [each.reason for each in pushed]
+        causes = tuple(dict.fromkeys(reasons if probed is None else (probed, *reasons)))
+        is_sick = self.in_force and self.bad > 0
+        is_faulty = bool(pushed) or is_sick
         before, was_up = self.state, self.state in _UP
         if is_faulty:
             self.clean_since = None
@@ -235,13 +219,13 @@ class _Record:
                 self.causes = tuple(dict.fromkeys((*self.causes, *causes)))[:_MOST_REASONS]
             release_at = self.release_at
             if release_at is None or now < release_at:
-                self._be(HealthState.QUARANTINED, self._quarantined())
+                self._be(HealthState.QUARANTINED, self.quarantine())
                 return
         elif is_faulty:
             self.causes = causes
-            works = all(cause.startswith((SCRUBBED, TAKEN)) for cause in causes)
+            works = not is_sick and is_withheld(pushed)
             if was_up and not is_new and not works and self._flap(now, policy):
-                self._be(HealthState.QUARANTINED, self._quarantined())
+                self._be(HealthState.QUARANTINED, self.quarantine())
                 return
         if is_faulty:
             self._be(HealthState.UNHEALTHY, "; ".join(causes))
@@ -280,9 +264,10 @@ class _Record:
         has_past = bool(self.flaps or self.quarantines) and not self.is_calm(now, policy)
         return self.state is HealthState.HEALTHY and not self.is_unfinished and not has_past
 
-    def _quarantined(self) -> str:
+    def quarantine(self) -> str:
+        """Return why it is in quarantine."""
         return (
-            f"{_QUARANTINED}it flapped {len(self.flaps)} times lately and needs {self.hold:g} s without a fault; "
+            f"quarantined, it flapped {len(self.flaps)} times lately and needs {self.hold:g} s without a fault; "
             f"last: {'; '.join(self.causes)}"
         )
 
@@ -302,8 +287,8 @@ class HealthMonitor:
     def __init__(self, policy: HealthPolicy | None = None) -> None:
         self._policy = policy or HealthPolicy()
         self.forgotten = 0
-        self._faults: dict[str, dict[str, str]] = {}
-        self._nodes: Mapping[str, str] = {}
+        self._faults: dict[str, dict[str, Condition]] = {}
+        self._own: Conditions = {}
         self._silence: str | None = None
         self._found: dict[str, Device] = {}
         self._units: dict[str, list[str]] | None = None
@@ -340,8 +325,9 @@ class HealthMonitor:
     def fault(self, ids: Iterable[str], reason: str, *, kind: str, now: float) -> tuple[HealthChange, ...]:
         """Set a condition on units or device ids; known or not, it shows once such a device is there."""
         names = tuple(ids)
+        fault = Condition(kind=kind, reason=reason, since=now, whose="backend")
         for name in names:
-            keep(self._faults, name, kind, reason)
+            keep(self._faults, name, fault)
         concerned = self._concerned(names)
         self.forgotten += forget_unknown(self._faults, len(self._found), self._is_known)
         return self._settle(concerned, now)
@@ -356,17 +342,17 @@ class HealthMonitor:
                 self._faults.pop(name, None)
         return self._settle(self._concerned(names), now)
 
-    def probed(self, devices: Iterable[Device], nodes: Mapping[str, str], now: float) -> tuple[HealthChange, ...]:
+    def probed(self, devices: Iterable[Device], own: Conditions, now: float) -> tuple[HealthChange, ...]:
         """Take what a discovery found: one probe of each device, and the end of any silence.
 
         Args:
             devices: As discovered; each id once.
-            nodes: What is wrong with device nodes, by device id.
+            own: The conditions that kdp itself has found, by device id.
             now: The time.
         """
         before, policy = self._found, self._policy
         self._found = {device.id: device for device in devices}
-        self._nodes, self._silence, self._units = nodes, None, None
+        self._own, self._silence, self._units = own, None, None
         for device_id in [i for i, record in self._records.items() if record.is_forgotten(now, policy)]:
             del self._records[device_id]
         for device_id in self._records.keys() - self._found.keys():
@@ -381,13 +367,13 @@ class HealthMonitor:
         listed, self._listed = self._listed, self._found.copy()
         self._health = {i: health for i, health in self._health.items() if i in self._found}
         self._sources = {i: source for i, source in self._sources.items() if i in self._found}
-        special = self._records.keys() | self._faults.keys() | nodes.keys() | self._health.keys()
+        special = self._records.keys() | self._faults.keys() | own.keys() | self._health.keys()
         return self._settle([i for i, d in self._found.items() if i in special or d.unit in special], now, listed)
 
-    def nodes(self, faults: Mapping[str, str], now: float) -> tuple[HealthChange, ...]:
-        """Take what is wrong with device nodes now, by device id; they were looked at without a discovery."""
-        changed = self._nodes.items() ^ faults.items()
-        self._nodes = faults
+    def looked(self, own: Conditions, now: float) -> tuple[HealthChange, ...]:
+        """Take the conditions that kdp itself has found since the last discovery, by device id."""
+        changed = self._own.items() ^ own.items()
+        self._own = own
         return self._settle(dict.fromkeys(i for i, _ in changed if i in self._found), now)
 
     def silence(self, reason: str, now: float) -> tuple[HealthChange, ...]:
@@ -423,28 +409,32 @@ class HealthMonitor:
         record = self._records[device_id] = _Record(None if is_new else HealthState.HEALTHY)
         return record
 
-    def _pushed(self, device: Device) -> list[str]:
-        reasons = [self._nodes[device.id]] if device.id in self._nodes else []
+    def _pushed(self, device: Device) -> list[Condition]:
+        found = [*self._own.get(device.id, ())]
         for name in dict.fromkeys((device.unit, device.id)):
             if name in self._faults:
-                reasons.extend(self._faults[name].values())
-        return reasons
+                found.extend(self._faults[name].values())
+        return found
 
-    def _kinds(self, device: Device, record: _Record | None, state: HealthState) -> tuple[str, ...]:
-        if record is None and self._silence is None:
-            return ()
-        found: dict[str, None] = {}
+    def _conditions(
+        self, pushed: Iterable[Condition], record: _Record | None, known: DeviceHealth | None, now: float
+    ) -> tuple[Condition, ...]:
+        """Return what is against a device, discovery's word first; a condition that goes on keeps its ``since``."""
+        found: list[Condition] = []
         if record is not None and (record.in_force or record.bad):
-            found["discover"] = None
-        if device.id in self._nodes:
-            found["device_node"] = None
-        for name in (device.unit, device.id):
-            found.update(dict.fromkeys("further" if k == FURTHER else k for k in self._faults.get(name, ())))
+            found.append(DISCOVER.because(record.said, now))
+        found += pushed
         if self._silence is not None:
-            found["silence"] = None
-        if state is HealthState.QUARANTINED:
-            found["quarantine"] = None
-        return tuple(found)
+            found.append(SILENCE.because(self._silence, now))
+        if record is not None and record.state is HealthState.QUARANTINED:
+            found.append(QUARANTINE.because(record.quarantine(), now))
+        since = {(each.kind, each.whose): each.since for each in known.conditions} if known is not None else {}
+        return tuple(
+            [
+                attrs.evolve(each, since=since[key]) if (key := (each.kind, each.whose)) in since else each
+                for each in dict.fromkeys(found)
+            ]
+        )
 
     def _settle(
         self, ids: Iterable[str], now: float, listed_before: Mapping[str, Device] | None = None
@@ -459,9 +449,9 @@ class HealthMonitor:
             if record is not None:
                 record.settle(device.health.reason, pushed, is_new, now, self._policy)
             known = self._health.get(device_id)
-            health = self._health_of(device, record, known, now)
+            health = self._health_of(pushed, record, known, now)
             self._listed[device_id] = listed = self._as_listed(device, health, before.get(device_id))
-            if known is not None and health == known and health.kinds == known.kinds:
+            if known is not None and health == known and health.conditions == known.conditions:
                 continue
             if health.state is HealthState.HEALTHY:
                 self._health.pop(device_id, None)
@@ -473,7 +463,7 @@ class HealthMonitor:
         return tuple(transitions)
 
     def _health_of(
-        self, device: Device, record: _Record | None, known: DeviceHealth | None, now: float
+        self, pushed: Iterable[Condition], record: _Record | None, known: DeviceHealth | None, now: float
     ) -> DeviceHealth:
         state = (record.state if record else None) or HealthState.HEALTHY
         reason = record.reason if record else None
@@ -484,16 +474,21 @@ class HealthMonitor:
             state=state,
             reason=reason,
             since=known.since if known and known.state is state else now,
-            kinds=self._kinds(device, record, state),
+            conditions=self._conditions(pushed, record, known, now),
         )
 
     def _as_listed(self, device: Device, health: DeviceHealth, before: Device | None) -> Device:
         """Return the device with this health; the same object as before if that says so of the same device."""
-        reason = None if health.state in _UP else health.reason
-        if device.health.reason == reason:
+        is_up = health.state in _UP
+        if is_up and device.health.is_healthy:
             self._sources.pop(device.id, None)
             return device
-        if before is not None and before.health.reason == reason and self._sources.get(device.id) is device:
+        listed = Health.healthy() if is_up else Health(health.reason, health.conditions)
+        if before is not None and _is_same(before.health, listed) and self._sources.get(device.id) is device:
             return before
         self._sources[device.id] = device
-        return attrs.evolve(device, health=Health.healthy() if reason is None else Health.unhealthy(reason))
+        return attrs.evolve(device, health=listed)
+
+
+def _is_same(one: Health, other: Health) -> bool:
+    return one == other and one.conditions == other.conditions

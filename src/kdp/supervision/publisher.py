@@ -20,16 +20,19 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 
 from ..concurrency.observable import Observable
+from ..model.conditions import Condition
 from ..model.devices import Device, Health
 from ..startup import shown
+from .conditions import OBSTACLE
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from ..model.backend import DeviceBackend
     from ..model.health_policy import HealthPolicy
     from .backend_validation import Findings
+    from .conditions import Conditions
     from .shared_state import BackendCounts
 
 logger = logging.getLogger(__name__)
@@ -42,11 +45,8 @@ _NOT_YET = "it has not discovered anything yet"
 LOOK_PAUSE: Final = 5.0
 """Seconds between two looks at what an allocation needs: at most so long after its cause has gone, an obstacle ends."""
 
-OBSTACLE: Final = "obstacle"
-"""The kind of fault that an obstacle is."""
-
-Obstacle = Callable[[Device], str | None]
-"""Says why no container can get a device; None: one can."""
+Obstacle = Callable[[Device], Condition | None]
+"""Returns why no container can get a device; `None` if one can."""
 
 
 @attrs.frozen(kw_only=True)
@@ -123,7 +123,7 @@ class DiscoveryPublisher:
 
     def judge(self, found: Findings) -> tuple[Device, ...]:
         """Return the devices of a discovery with their health judged; publish nothing."""
-        self._monitor.probed(found.devices, found.faults, time.monotonic())
+        self._monitor.probed(found.devices, found.conditions, time.monotonic())
         return self._monitor.devices
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class DiscoveryPublisher:
         self.not_ready, self._is_absent = None, False
         self._found, self.taken_at = found, time.monotonic()
         self._stale_after = found.stale_after
-        self._publish(self._monitor.probed(found.devices, found.faults, time.monotonic()))
+        self._publish(self._monitor.probed(found.devices, found.conditions, time.monotonic()))
 
     def wait(self, reason: str) -> None:
         """The start waits for a hook: the reason is why nothing is known yet, unless there is another one."""
@@ -185,9 +185,9 @@ class DiscoveryPublisher:
             logger.warning("%s: watch reports faults of ids that no device has; the oldest are forgotten", self._label)
         self._publish(changes)
 
-    def take_node_faults(self, faults: Mapping[str, str]) -> None:
-        """The device nodes were looked at again."""
-        self._publish(self._monitor.nodes(faults, time.monotonic()))
+    def take_conditions(self, own: Conditions) -> None:
+        """Take the conditions that kdp's own checks have found without a discovery."""
+        self._publish(self._monitor.looked(own, time.monotonic()))
 
     # -- silence -------------------------------------------------------------------------------------------------------
 
@@ -260,24 +260,25 @@ class DiscoveryPublisher:
 
 def without_blocked(devices: tuple[Device, ...], obstacle: Obstacle) -> tuple[Device, ...]:
     """Return the devices, those that no container can get as Unhealthy; the reason of an unhealthy one stays first."""
-    blocked = {device.id: health for device, health in _blocked(devices, obstacle)}
-    return tuple([attrs.evolve(each, health=blocked[each.id]) if each.id in blocked else each for each in devices])
+    return tuple([_blocked(device, why) if (why := obstacle(device)) is not None else device for device in devices])
 
 
-def blocked_health(devices: Iterable[Device], obstacle: Obstacle, *, since: float) -> Mapping[str, DeviceHealth]:
-    """Return how those devices are that no container can get, by id."""
-    return {
-        device.id: DeviceHealth(state=HealthState.UNHEALTHY, reason=health.reason, since=since, kinds=(OBSTACLE,))
-        for device, health in _blocked(devices, obstacle)
-    }
-
-
-def _blocked(devices: Iterable[Device], obstacle: Obstacle) -> Iterator[tuple[Device, Health]]:
-    """Yield the devices that no container can get, and how each is then."""
+def blocked_health(devices: Iterable[Device], obstacle: Obstacle) -> Mapping[str, DeviceHealth]:
+    """Return how those devices are that no container can get, by id; since when the obstacle is there."""
+    found: dict[str, DeviceHealth] = {}
     for device in devices:
         if (why := obstacle(device)) is not None:
-            own = device.health.reason
-            yield device, Health.unhealthy(why if own is None else f"{own}; {why}")
+            health = _blocked(device, why).health
+            found[device.id] = DeviceHealth(
+                state=HealthState.UNHEALTHY, reason=health.reason, since=why.since, conditions=health.conditions
+            )
+    return found
+
+
+def _blocked(device: Device, why: Condition) -> Device:
+    own = device.health
+    reason = why.reason if own.reason is None else f"{own.reason}; {why.reason}"
+    return attrs.evolve(device, health=Health(reason, (*own.conditions, why)))
 
 
 @final
@@ -289,14 +290,17 @@ class Offer:
 
     Attributes:
         discovery: The newest `Discovery` as it is offered.
-        obstacle: Why no container can get a device; None: one can.
     """
 
     def __init__(self, source: Observable[Discovery]) -> None:
         self._source = source
-        self._since = 0.0
-        self.obstacle: str | None = None
+        self._why: Condition | None = None
         self.discovery = Observable(source.value)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why no container can get a device; `None` if one can."""
+        return None if self._why is None else self._why.reason
 
     async def run(self) -> None:
         """Follow the source until cancelled."""
@@ -309,16 +313,16 @@ class Offer:
     def block(self, obstacle: str | None) -> None:
         """Set the obstacle, or take it back."""
         if obstacle != self.obstacle:
-            self.obstacle, self._since = obstacle, time.monotonic()
+            self._why = None if obstacle is None else OBSTACLE.because(obstacle, time.monotonic())
             self._publish()
 
     def _publish(self) -> None:
         found = self._source.value
-        why = self.obstacle
+        why = self._why
         if why is not None and found.devices is not None:
             found = attrs.evolve(
                 found,
                 devices=without_blocked(found.devices, lambda _: why),
-                health={**found.health, **blocked_health(found.devices, lambda _: why, since=self._since)},
+                health={**found.health, **blocked_health(found.devices, lambda _: why)},
             )
         self.discovery.set(found)

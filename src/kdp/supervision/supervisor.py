@@ -61,8 +61,10 @@ if TYPE_CHECKING:
     from ..allocation.policies import Preferences
     from ..hardware import Host
     from ..model.backend import DeviceBackend
+    from ..model.conditions import Condition
     from ..model.devices import Device, Health
     from ..model.quantities import Amount, Consumption
+    from .conditions import Conditions
     from .health import HealthChange
     from .labelling import Labelling
     from .measuring import Measuring
@@ -151,7 +153,8 @@ class Supervisor:
         hooks: How the backend's hooks are called.
         measuring: What it measures; None: nothing, or nobody wants to know.
         labelling: What labels it wants for the node; None: nobody wants to know.
-        outdated: Returns, by device id, why a device is not what the pod that holds it was given. It must not block.
+        outdated: Returns, by device id, the conditions that follow from what pods or claims were given. It must not
+            block.
 
     Raises:
         ConfigurationError: An attribute of the backend or a hook's signature is wrong, or thresholds contradict each
@@ -202,7 +205,7 @@ class Supervisor:
         self._is_own_interval = poll_interval is ...
         self.poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
-        self.outdated: Callable[[Sequence[Device]], Mapping[str, str]] = lambda _: {}
+        self.outdated: Callable[[Sequence[Device]], Conditions] = lambda _: {}
         self._policy = policy_of(backend, health_policy or {})
         self._publisher = DiscoveryPublisher(backend, self._policy, observe, self.hooks.state.counts)
         self.discovery = self._publisher.discovery
@@ -211,7 +214,7 @@ class Supervisor:
             logger.warning("%s", slip)
         self._wake = anyio.Event()
         self._nodes = DeviceNodes(host)
-        self._node_faults: Mapping[str, str] = {}
+        self._node_faults: Conditions = {}
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
         self._compared: set[str] = set()
@@ -240,9 +243,9 @@ class Supervisor:
 
     def judge_again(self) -> None:
         """Judge the devices of the last discovery anew, because what pods were given of them has changed."""
-        self._publisher.take_node_faults(self._judged(self._publisher.devices, self._node_faults))
+        self._publisher.take_conditions(self._judged(self._publisher.devices, self._node_faults))
 
-    def shortages(self, devices: Iterable[Device], held: Mapping[str, Consumption]) -> dict[str, str]:
+    def shortages(self, devices: Iterable[Device], held: Mapping[str, Consumption]) -> dict[str, Condition]:
         """Return why devices cannot be given beside the allocated ones, by id; see `kdp.supervision.counters`."""
         from .counters import shortages  # late: few plugins pay for it
 
@@ -403,7 +406,7 @@ class Supervisor:
             self._check(devices, resources)
         return Findings(
             devices=devices,
-            faults=self._nodes.faults(devices),
+            conditions=self._nodes.faults(devices),
             resources=resources,
             resource=self.backend.resource,
             stale_after=self.backend.stale_after,
@@ -418,16 +421,19 @@ class Supervisor:
         return tuple(device for device in devices if device.id not in left_out) if left_out else devices
 
     def _take(self, found: Findings) -> None:
-        faults = found.faults
+        faults = found.conditions
         if self._nodes.follow(found.devices):  # nobody told what happened to them since they were looked at
             faults = self._nodes.faults(found.devices)
-        self._publisher.take(attrs.evolve(found, faults=self._judged(found.devices, faults)))
+        self._publisher.take(attrs.evolve(found, conditions=self._judged(found.devices, faults)))
         self._warn_of_resources(found.devices)
 
-    def _judged(self, devices: Sequence[Device], faults: Mapping[str, str]) -> Mapping[str, str]:
-        """Return what is wrong with devices: with their nodes, or with what pods were given of them."""
+    def _judged(self, devices: Sequence[Device], faults: Conditions) -> Conditions:
+        """Return the faults of device nodes, and after them what follows from what pods were given, by device id."""
         self._node_faults = faults
-        return {**self.outdated(devices), **faults}
+        found = dict(faults)
+        for device_id, conditions in self.outdated(devices).items():
+            found[device_id] = (*found.get(device_id, ()), *conditions)
+        return found
 
     def _warn_of_resources(self, devices: Sequence[Device]) -> None:
         """Say once what is probably wrong with the resources that devices are of."""
@@ -475,5 +481,5 @@ class Supervisor:
         while True:
             await self._nodes.changed()
             devices = self._publisher.devices
-            self._publisher.take_node_faults(self._judged(devices, self._nodes.faults(devices)))
+            self._publisher.take_conditions(self._judged(devices, self._nodes.faults(devices)))
             self.rescan()

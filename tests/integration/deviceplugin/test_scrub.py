@@ -18,8 +18,9 @@ from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
 from kdp.deviceplugin.tracking.store import AllocationStore
 from kdp.errors import ConfigurationError
+from kdp.supervision.conditions import KINDS, OwnKind
 from kdp.supervision.supervisor import Deadlines
-from kdp.testing import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, SimulatedKubelet
+from kdp.testing import AdmissionError, AdmittedPod, CallError, Container, ContainerStartError, Pod, SimulatedKubelet
 
 from .helpers import RESOURCE, Widgets, connected, running, until
 from .test_release import QUICK, lists
@@ -30,8 +31,8 @@ class Memory(Widgets):
 
     release_policy = "scrub"
 
-    def __init__(self, *ids: str) -> None:
-        super().__init__(*ids)
+    def __init__(self, *devices: kdp.Device | str) -> None:
+        super().__init__(*devices)
         self.memory: dict[str, str] = {}
         self.may_scrub = threading.Event()
         self.may_scrub.set()
@@ -51,6 +52,10 @@ class Memory(Widgets):
             self.memory.pop(device.id, None)
         self.steps.append(("scrub", *devices.ids))
         self.scrubbed.append(devices.ids)
+
+
+def listed(manager: PluginManager, device_id: str) -> kdp.Device:
+    return manager.status().resources[RESOURCE].listed[device_id]
 
 
 async def with_a_secret(kubelet: SimulatedKubelet, backend: Memory) -> AdmittedPod:
@@ -131,6 +136,57 @@ async def test_a_device_is_not_offered_before_it_is_scrubbed(kubelet: SimulatedK
         backend.may_scrub.set()
         await kubelet.until(allocatable={RESOURCE: 2})
         assert backend.scrubbed == [(device,)]
+
+
+FOR_GOOD = "being scrubbed after its last pod failed for good: FLR timeout"
+
+
+async def test_a_sick_device_was_given_away_because_of_the_words_of_its_reason(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    sick = kdp.Device(id="w0", health=kdp.Health.unhealthy(FOR_GOOD))
+    async with connected(kubelet, Memory(sick, "w1"), pace=QUICK, state_dir=tmp_path):
+        with pytest.raises(CallError, match=f"device w0 is unhealthy: {FOR_GOOD}"):
+            await kubelet.plugin(RESOURCE).allocate(["w0"])
+
+
+@pytest.mark.parametrize("kind", ["fault", "scrub"])
+async def test_a_sick_device_is_refused_also_while_it_is_scrubbed(
+    kubelet: SimulatedKubelet, tmp_path: Path, kind: str
+) -> None:
+    backend = Memory("w0")
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path) as manager:
+        first = await with_a_secret(kubelet, backend)
+        backend.may_scrub.clear()
+        await kubelet.delete(first.pod)
+        await until(lambda: not listed(manager, "w0").health.is_healthy)
+        (await backend.report()).fault("w0", FOR_GOOD, kind=kind)
+        await until(lambda: len(listed(manager, "w0").health.conditions) == 2)
+        with pytest.raises(CallError, match=f"device w0 is unhealthy: {FOR_GOOD}; being scrubbed"):
+            await kubelet.plugin(RESOURCE).allocate(["w0"])
+        (await backend.report()).clear("w0", kind=kind)
+        await until(lambda: len(listed(manager, "w0").health.conditions) == 1)
+        await kubelet.plugin(RESOURCE).allocate(["w0"])  # the start of its container waits
+
+
+NEW = OwnKind(name="new", text="A condition that a test adds.", lets_allocate=True)
+
+
+@pytest.mark.parametrize("own", [*KINDS.values(), NEW], ids=[*KINDS, "new"])
+async def test_the_table_says_whether_an_allocate_goes_on(
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: OwnKind
+) -> None:
+    monkeypatch.setitem(KINDS, own.name, own)
+    async with connected(kubelet, Memory("w0"), pace=QUICK, state_dir=tmp_path) as manager:
+        [supervisor] = manager.supervisors
+        supervisor.outdated = lambda _: {"w0": (own.because("why", 0.0),)}
+        supervisor.judge_again()
+        await until(lambda: not listed(manager, "w0").health.is_healthy)
+        if own.lets_allocate:
+            await kubelet.plugin(RESOURCE).allocate(["w0"])
+        else:
+            with pytest.raises(CallError, match="device w0 is unhealthy: why"):
+                await kubelet.plugin(RESOURCE).allocate(["w0"])
 
 
 async def test_a_plugin_that_is_started_again_still_withholds_what_is_not_scrubbed(

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import attrs
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.conditions import condition
 
 import kdp
 from kdp.allocation.sharing import base_id
@@ -29,7 +31,7 @@ from kdp.operations.metrics import Metrics
 from kdp.operations.plugins import PluginsReader
 from kdp.operations.reading import Configuration
 from kdp.operations.series import LABELS, SERIES
-from kdp.supervision.health import SCRUBBED, TAKEN, DeviceHealth, HealthState
+from kdp.supervision.conditions import KINDS, OwnKind, health_of
 from kdp.supervision.measuring import Measured, Measuring
 from kdp.supervision.shared_state import SharedState
 
@@ -123,8 +125,8 @@ def shown(subject: Metrics) -> dict[str, float]:
 
 def busy() -> tuple[Manager, PluginCounts]:
     """Return a manager and counts in which each series has a value."""
-    ill = DeviceHealth(state=HealthState.UNHEALTHY, reason="XID 79", since=0, kinds=("xid",))
-    manager, counts = Manager(status(faults={"gpu-1": ill}, vanished=1)), PluginCounts()
+    listed = {kind: kdp.Device(id=kind, health=health_of(condition(kind))) for kind in ("xid", "vanished")}
+    manager, counts = Manager(status(listed=listed, vanished=1)), PluginCounts()
     manager.state.counts.seconds.add("discover", seconds=0.01)
     manager.state.counts.failures.add("allocate", "refused")
     manager.state.counts.changed(RESOURCE, "unhealthy", ("xid",))
@@ -173,11 +175,26 @@ def test_a_device_that_is_shared_could_not_be_joined_with_what_was_measured_of_i
 
 def test_devices_that_wait_for_a_scrub_or_for_their_share_are_not_told_as_broken() -> None:
     """Else the alert that no device is healthy fires on a node whose pods have all slots."""
-    reasons = [f"{SCRUBBED}, since 12:03:04", f"{TAKEN}: it needs 2 of slots of c0", "XID 79"]
-    listed = {str(n): kdp.Device(id=str(n), health=kdp.Health.unhealthy(each)) for n, each in enumerate(reasons)}
+    listed = {kind: kdp.Device(id=kind, health=health_of(condition(kind))) for kind in ("scrub", "share", "xid")}
     found = shown(metrics(Manager(status(devices=3, healthy=0, listed=listed))))
     told = {health: found[f"kdp_devices{{health={health},resource_name={RESOURCE}}}"] for health in HEALTHS}
     assert told == {"healthy": 0, "unhealthy": 1, "withheld": 2}
+
+
+@pytest.mark.parametrize("own", KINDS.values(), ids=KINDS.keys())
+def test_the_table_says_what_is_counted_as_a_fault(own: OwnKind) -> None:
+    """A backend's fault is one whatever it is called, and is told apart from kdp's own."""
+    ours, theirs = condition(own.name), attrs.evolve(condition(own.name), whose="backend")
+    listed = {name: kdp.Device(id=name, health=health_of(each)) for name, each in (("a", ours), ("b", theirs))}
+    found = shown(metrics(Manager(status(devices=2, healthy=0, listed=listed))))
+    faults = {name: value for name, value in found.items() if name.startswith("kdp_device_faults")}
+    label = f"resource_name={RESOURCE}"
+    expected = {f"kdp_device_faults{{kind=backend:{own.name},{label}}}": 1.0}
+    if not own.is_withheld:
+        expected[f"kdp_device_faults{{kind={own.name},{label}}}"] = 1.0
+    assert faults == expected
+    assert found[f"kdp_devices{{health=withheld,{label}}}"] == own.is_withheld
+    assert f"`{own.name}`" in LABELS["health" if own.is_withheld else "kind"]
 
 
 def test_the_values_are_those_that_were_counted() -> None:
@@ -288,8 +305,8 @@ def test_a_vendor_who_changes_all_names_for_ever_makes_no_more_series() -> None:
     for batch in range(8):
         for i in range(200):
             name = f'evil.com/{batch}-{i}"\n\\{{}}\x1b' + "x" * 300
-            ill = DeviceHealth(state=HealthState.UNHEALTHY, reason="", since=0, kinds=(f"kind {name}",))
-            manager.resources = {name: status(name, faults={f"id-{name}": ill})}
+            ill = kdp.Device(id="ill", health=health_of(condition(f"kind {name}")))
+            manager.resources = {name: status(name, listed={"ill": ill})}
             manager.views = {name: ResourceView(disagrees=bool(i % 2), foreign=1)}
             manager.state.counts.changed(name, "unhealthy", (f"kind {name}",))
             for result in ("accepted", "failed"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.conditions import condition
 
 import kdp
 from kdp.cluster.event_aggregation import EventTarget
@@ -12,10 +13,11 @@ from kdp.deviceplugin.status import ABSENT, ResourceStatus
 from kdp.kubelet.podresources import Holder
 from kdp.model.devices import Device, Health
 from kdp.operations.news import LOST_AFTER, HolderNews, PluginNews
+from kdp.supervision.conditions import health_of
 from kdp.supervision.health import DeviceHealth, HealthChange, HealthState
 
 GPU = "example.com/gpu"
-GONE = Device(id="g1", health=Health.unhealthy("the device is gone"))
+GONE = Device(id="g1", health=health_of(condition("vanished", "the device is gone")))
 
 
 def change(before: HealthState | None, after: HealthState, reason: str | None = "XID 79") -> HealthChange:
@@ -94,6 +96,15 @@ def test_a_device_that_is_gone_is_told_once() -> None:
     assert told.look(gone) == []
     back = status(listed={"g1": Device(id="g1")})
     assert told.look(back) == [("DeviceRecovered", f"{GPU}: device g1 is back")]
+
+
+def test_a_device_that_is_scrubbed_beside_one_that_is_gone_was_told_as_gone() -> None:
+    told = Told()
+    told.look(status())
+    scrubbed = Device(id="g2", health=health_of(condition("scrub")))
+    sick = Device(id="g3", health=Health.unhealthy("the device is gone"))
+    seen = status(healthy=1, vanished=1, listed={each.id: each for each in (GONE, scrubbed, sick)})
+    assert told.look(seen) == [("DeviceUnhealthy", f"{GPU}: device g1 is gone")]
 
 
 # -- the pods that hold failed devices ---------------------------------------------------------------------------------

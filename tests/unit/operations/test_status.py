@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import attrs
 import pytest
+from tests.conditions import condition
 
 import kdp
 from kdp.concurrency.history import History
@@ -22,17 +23,20 @@ from kdp.dra.plugin import DriverStatus
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.feature_gates import DroppedField
 from kdp.kubelet.watch import KubeletState, KubeletView
-from kdp.model.devices import Device, Health
+from kdp.model.devices import Device
 from kdp.operations.status import MOST_DEVICES, Facts, ProcessFacts, document, facts_of
+from kdp.supervision.conditions import KINDS, OwnKind, health_of
 from kdp.supervision.health import DeviceHealth, HealthState
 from kdp.supervision.service import HeldClaim
 
 FACTS = ProcessFacts(mode="device-plugin", node="n1", directories={"cdi": None, "state": "/s"}, started=0.0)
 
 GOOD = Device(id="good", numa_nodes=[1], edits=kdp.ContainerEdits.of_node("/dev/good0"))
-SICK = Device(id="sick", unit="card", health=Health.unhealthy("fan failed"))
-GONE = Device(id="gone", health=Health.unhealthy("the device is gone"))
-FAULTS = {"sick": DeviceHealth(state=HealthState.UNHEALTHY, reason="fan failed", since=0.0)}
+SICK = Device(id="sick", unit="card", health=health_of(condition("fan", "fan failed")))
+GONE = Device(id="gone", health=health_of(condition("vanished", "the device is gone")))
+FAULTS = {
+    "sick": DeviceHealth(state=HealthState.UNHEALTHY, reason="fan failed", since=0.0, conditions=SICK.health.conditions)
+}
 
 
 def shown(status: Status | DraStatus | None, more: Facts | None = None, **notes: object) -> dict[str, Any]:
@@ -74,12 +78,26 @@ def test_it_has_each_device_with_its_health_and_its_pod() -> None:
     assert sick["unit"] == "card"
     assert sick["since"] is not None
     assert (gone["health"], gone["state"], gone["reason"]) == ("Unhealthy", "gone", "the device is gone")
+    assert [good["kinds"], sick["kinds"], gone["kinds"]] == [[], ["fan"], ["vanished"]]
+    assert gone["since"] is not None
 
 
-def test_devices_that_an_obstacle_withholds_were_said_to_be_gone() -> None:
-    held = Device(id="held", health=Health.unhealthy("the CDI directory is read-only"))
+@pytest.mark.parametrize("own", KINDS.values(), ids=KINDS.keys())
+def test_the_table_says_which_devices_are_only_withheld(own: OwnKind) -> None:
+    held = Device(id="held", health=health_of(condition(own.name)))
     [one] = shown(Status(resources={"example.com/w": resource(listed={"held": held})}, backends=()))["resources"]
-    assert one["listed"][0]["state"] == "withheld"
+    [listed] = one["listed"]
+    assert listed["kinds"] == [own.name]
+    assert listed["state"] == ("withheld" if own.is_withheld else "gone" if own.name == "vanished" else "unhealthy")
+
+
+def test_a_reason_of_a_backend_in_kdps_words_was_taken_for_a_tombstone() -> None:
+    sick = Device(id="sick", health=health_of(condition("discover", "the device is gone")))
+    faults = {"sick": DeviceHealth(state=HealthState.UNHEALTHY, reason="the device is gone", since=0.0)}
+    held = resource(listed={"sick": sick}, faults=faults)
+    for each in (held, attrs.evolve(held, faults={})):
+        [one] = shown(Status(resources={"example.com/w": each}, backends=()))["resources"]
+        assert one["listed"][0]["state"] == "unhealthy"
 
 
 def test_a_kubelet_that_does_not_say_who_holds_a_device_is_no_free_device() -> None:

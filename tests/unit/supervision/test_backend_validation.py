@@ -3,10 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.conditions import conditions
 from typing_extensions import override
 
 import kdp
-from kdp.supervision.backend_validation import check_attributes
+from kdp.supervision.backend_validation import check_attributes, checked_devices
 from kdp.supervision.supervisor import Supervisor
 
 
@@ -81,3 +82,13 @@ def test_what_is_right_passes() -> None:
     backend.policy = "packed"
     backend.unused_hooks = {"released"}
     check_attributes(backend)
+
+
+def test_the_conditions_of_what_a_backend_returns_are_dropped() -> None:
+    """A backend may return devices that kdp has handed to a hook of its."""
+    returned = [
+        kdp.Device(id="w0", health=kdp.Health("fan failed", conditions("scrub"))),
+        kdp.Device(id="w1", health=kdp.Health(None, conditions("scrub"))),
+    ]
+    devices = checked_devices(returned, Widgets())
+    assert [(device.health.reason, device.health.conditions) for device in devices] == [("fan failed", ()), (None, ())]

@@ -6,11 +6,13 @@ import itertools
 import logging
 
 import pytest
+from tests.conditions import condition
 from tests.waiting import until
 
 from kdp.model.devices import Device, Health
 from kdp.supervision import change_log
 from kdp.supervision.change_log import MOST_LINES, ChangeLog, Transition
+from kdp.supervision.conditions import KINDS, OwnKind, health_of
 
 
 def change(*devices: Device) -> tuple[Transition, ...]:
@@ -19,6 +21,10 @@ def change(*devices: Device) -> tuple[Transition, ...]:
 
 def sick(device_id: str, reason: object) -> Device:
     return Device(id=device_id, health=Health.unhealthy(f"fault {reason}"))
+
+
+def sick_of(reason: str) -> Device:
+    return Device(id="w0", health=health_of(condition("discover", reason)))
 
 
 @pytest.fixture
@@ -55,6 +61,32 @@ async def test_a_period_ends_without_another_change(lines: pytest.LogCaptureFixt
         pass
     await until(lambda: "changes were not shown" in lines.messages[-2])
     assert lines.messages[-1] == f"example.com/w: device w0 is now Unhealthy (fault {number})"
+
+
+@pytest.mark.parametrize("own", KINDS.values(), ids=KINDS.keys())
+async def test_the_table_says_which_condition_is_no_warning(lines: pytest.LogCaptureFixture, own: OwnKind) -> None:
+    told = ChangeLog("example.com/w")
+    device = Device(id="w0", health=health_of(condition(own.name)))
+    assert told.changed(change(device)) == (() if own.is_withheld else ("w0",))
+    assert [record.levelname for record in lines.records] == ["INFO" if own.is_withheld else "WARNING"]
+    told.end()
+
+
+async def test_a_reason_that_begins_as_that_of_a_quarantine_was_not_logged(lines: pytest.LogCaptureFixture) -> None:
+    told = ChangeLog("example.com/w")
+    for number in range(2):
+        before = Health.unhealthy(f"quarantined, by its firmware: {number}")
+        device = sick_of(f"quarantined, by its firmware: {number + 1}")
+        told.changed([Transition(device=device, before=before)])
+    assert len(lines.messages) == 2
+    told.end()
+
+
+async def test_a_flap_in_quarantine_is_no_news(lines: pytest.LogCaptureFixture) -> None:
+    told = ChangeLog("example.com/w")
+    before, after = (health_of(condition("quarantine", f"quarantined, last: {last}")) for last in ("fan", "XID 79"))
+    told.changed([Transition(device=Device(id="w0", health=after), before=before)])
+    assert lines.messages == []
 
 
 async def test_many_devices_have_a_bound_together(

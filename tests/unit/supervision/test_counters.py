@@ -42,19 +42,22 @@ def test_what_pods_hold_is_taken_from_what_others_share(held: list[str], short: 
 
 def test_the_reason_names_the_counter_and_what_is_allocated() -> None:
     [why] = shortages([CARD], held=of("s0"), counters=COUNTERS).values()
-    assert why == (
+    assert why.kind == "share"
+    assert why.reason == (
         "its share is in use: it needs 2 of slots of c0, and too little of 2 is left while these are allocated: s0"
     )
 
 
 def test_a_device_that_takes_what_is_declared_nowhere_was_offered() -> None:
     [why] = shortages([SLOTS[1]], held={}, counters={}).values()
-    assert why == "it needs 1 of slots of c0, which counters() does not declare"
+    assert why.kind == "undeclared"
+    assert why.reason == "it needs 1 of slots of c0, which counters() does not declare"
 
 
 def test_a_device_that_takes_more_than_there_is_was_offered() -> None:
     [why] = shortages([CARD], held={}, counters={"c0": {"slots": 1, "memory": Quantity("16Gi")}}).values()
-    assert why == "it needs 2 of slots of c0, and counters() declares 1"
+    assert why.kind == "undeclared"
+    assert why.reason == "it needs 2 of slots of c0, and counters() declares 1"
 
 
 def test_replicas_take_what_their_device_takes_once() -> None:

@@ -56,12 +56,14 @@ def test_what_the_answer_does_not_name_is_not_compared() -> None:
     ],
 )
 def test_a_node_in_a_living_answer_is_another_device_now(given: Given, now: kdp.Device, is_taken: bool) -> None:
-    assert bool(taken([now], [("gone", given)])) is is_taken
+    assert bool(taken([now], [("gone", given)], 0.0)) is is_taken
     assert Given.of_json(given.as_json()) == given
 
 
 def test_a_node_that_its_device_still_has_is_shared_today() -> None:
-    assert not taken([device("/dev/a"), attrs.evolve(device("/dev/a"), id="w1")], [("w1", Given(nodes=("/dev/a",)))])
+    assert not taken(
+        [device("/dev/a"), attrs.evolve(device("/dev/a"), id="w1")], [("w1", Given(nodes=("/dev/a",)))], 0.0
+    )
 
 
 def test_a_node_that_two_had_for_a_moment_was_offered_for_ever() -> None:
@@ -69,19 +71,19 @@ def test_a_node_that_two_had_for_a_moment_was_offered_for_ever() -> None:
     held, other = device("/dev/b"), attrs.evolve(device("/dev/a"), id="w1")
     given = Given.of(device("/dev/a"), {"/dev/a"}, shared={"/dev/a"})
     assert given.fault(held) == "is /dev/b now; the pod was given /dev/a; delete the pod"
-    assert taken([held, other], [("w0", given)]) == {
-        "w1": "is /dev/a, which a pod was given as w0; delete the pod that holds w0"
-    }
+    [(name, why)] = taken([held, other], [("w0", given)], 0.0).items()
+    assert (name, why.kind) == ("w1", "held")
+    assert why.reason == "is /dev/a, which a pod was given as w0; delete the pod that holds w0"
 
 
 def test_the_seats_of_a_node_are_offered_after_one_is_gone() -> None:
     given = Given.of(device("/dev/a"), {"/dev/a"}, shared={"/dev/a"})
-    assert not taken([attrs.evolve(device("/dev/a"), id="w1")], [("w0", given)])
+    assert not taken([attrs.evolve(device("/dev/a"), id="w1")], [("w0", given)], 0.0)
 
 
 def test_a_device_that_could_not_be_described_after_a_restart_had_another_node() -> None:
     unknown = kdp.Device(id="w0", health=kdp.Health.unhealthy("no answer"), is_described=False)
     given = Given.of(device("/dev/a"), {"/dev/a"})
     assert given.fault(unknown) is None
-    assert taken([unknown, attrs.evolve(device("/dev/a"), id="w1")], [("w0", given)]).keys() == {"w1"}
-    assert not taken([unknown, attrs.evolve(device("/dev/b"), id="w1")], [("w0", given)])
+    assert taken([unknown, attrs.evolve(device("/dev/a"), id="w1")], [("w0", given)], 0.0).keys() == {"w1"}
+    assert not taken([unknown, attrs.evolve(device("/dev/b"), id="w1")], [("w0", given)], 0.0)

@@ -7,10 +7,12 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
+from tests.conditions import conditions
 
 from kdp.model.devices import Device, Health
 from kdp.model.health_policy import HealthPolicy
-from kdp.supervision.health import SCRUBBED, DeviceHealth, HealthChange, HealthMonitor, HealthState
+from kdp.supervision.conditions import DEVICE_NODE, KINDS, Conditions, OwnKind, is_withheld
+from kdp.supervision.health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 from kdp_testkit.patience import PATIENCE
 
 CARD = [Device(id="card-0", unit="card"), Device(id="card-1", unit="card"), Device(id="other")]
@@ -27,6 +29,10 @@ def sick(reason: str = "fan failed", device_id: str = "a") -> Device:
 
 
 WELL = Device(id="a")
+
+
+def a_node_is_gone() -> Conditions:
+    return {"a": (DEVICE_NODE.because("/dev/a is gone", 0),)}
 
 
 def reasons(subject: HealthMonitor) -> list[str | None]:
@@ -49,7 +55,7 @@ def test_what_discovery_says_comes_first_and_each_reason_once() -> None:
     subject = monitor(Device(id="a", unit="u"))
     subject.fault(["u"], "too hot", kind="heat", now=1)
     subject.fault(["a"], "fan failed", kind="fan", now=1)
-    subject.probed([Device(id="a", unit="u", health=Health.unhealthy("fan failed"))], {"a": "/dev/a is gone"}, 2)
+    subject.probed([Device(id="a", unit="u", health=Health.unhealthy("fan failed"))], a_node_is_gone(), 2)
     assert reasons(subject) == ["fan failed; /dev/a is gone; too hot"]
 
 
@@ -97,15 +103,75 @@ def test_the_third_flap_leads_to_quarantine_which_grows_and_ends() -> None:
 def test_a_device_that_was_scrubbed_after_each_pod_was_quarantined() -> None:
     """Three short pods, and no further one got it for a minute, then for two, then for four."""
     subject = monitor(WELL)
+    scrub: Conditions = {"a": conditions("scrub")}
     for now in range(10):
-        assert states(subject.nodes({"a": f"{SCRUBBED}, since 12:00"}, now)) == [("a", "healthy", "unhealthy")]
-        assert states(subject.nodes({}, now + 0.5)) == [("a", "unhealthy", "healthy")]
-    assert states(subject.nodes({"a": f"{SCRUBBED}, since 12:00"}, 10)) == [("a", "healthy", "unhealthy")]
-    subject.nodes({}, 11)
+        assert states(subject.looked(scrub, now)) == [("a", "healthy", "unhealthy")]
+        assert states(subject.looked({}, now + 0.5)) == [("a", "unhealthy", "healthy")]
+    assert states(subject.looked(scrub, 10)) == [("a", "healthy", "unhealthy")]
+    subject.looked({}, 11)
     for now in (20, 30):  # what is broken besides still counts
-        subject.nodes({"a": "/dev/a is gone"}, now)
-        subject.nodes({}, now + 1)
-    assert states(subject.nodes({"a": "/dev/a is gone"}, 40)) == [("a", "healthy", "quarantined")]
+        subject.looked(a_node_is_gone(), now)
+        subject.looked({}, now + 1)
+    assert states(subject.looked(a_node_is_gone(), 40)) == [("a", "healthy", "quarantined")]
+
+
+@pytest.mark.parametrize("own", KINDS.values(), ids=KINDS.keys())
+def test_the_table_says_what_is_a_flap(own: OwnKind) -> None:
+    subject = monitor(WELL, flaps=1)
+    [(_, _, state)] = states(subject.looked({"a": conditions(own.name)}, 1))
+    assert state == ("unhealthy" if own.is_withheld else "quarantined")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "being scrubbed after its last pod failed for good: FLR timeout",
+        "its share is in use, says the firmware, and the firmware is wrong",
+        "quarantined, by its own firmware",
+        "the device is gone",
+    ],
+)
+@pytest.mark.parametrize("kind", ["fault", *KINDS])
+def test_a_fault_in_kdps_own_words_was_no_flap(reason: str, kind: str) -> None:
+    subject = monitor(WELL, flaps=2)
+    subject.fault(["a"], reason, kind=kind, now=1)
+    subject.clear(["a"], kind=kind, now=2)
+    assert states(subject.probed([sick(reason)], {}, 3)) == [("a", "healthy", "quarantined")]
+    assert subject.fault(["a"], reason, kind=kind, now=4) == ()
+    [device] = subject.devices
+    assert [(each.kind, each.whose) for each in device.health.conditions] == [
+        ("discover", "kdp"),
+        (kind, "backend"),
+        ("quarantine", "kdp"),
+    ]
+
+
+def test_a_backend_cannot_make_a_condition_of_kdps_own() -> None:
+    claimed = Device(id="a", health=Health("fan failed", conditions("scrub")))
+    subject = monitor(claimed)
+    [device] = subject.devices
+    assert [(each.kind, each.reason) for each in device.health.conditions] == [("discover", "fan failed")]
+    assert not is_withheld(device.health.conditions)
+
+
+def test_a_condition_keeps_its_time_while_it_lasts() -> None:
+    subject = monitor(WELL)
+    for now in (1, 2):
+        subject.looked({"a": (DEVICE_NODE.because("/dev/a is gone", now),)}, now)
+        subject.fault(["a"], f"XID {now}", kind="xid", now=now)
+    [device] = subject.devices
+    assert [(each.reason, each.since) for each in device.health.conditions] == [("/dev/a is gone", 1), ("XID 2", 1)]
+    subject.clear(["a"], kind="xid", now=3)
+    subject.fault(["a"], "XID 4", kind="xid", now=4)
+    assert [each.since for each in subject.devices[0].health.conditions] == [1, 4]
+
+
+def test_a_kind_is_the_backends_if_there_is_one() -> None:
+    subject = monitor(WELL)
+    subject.looked(a_node_is_gone(), 1)
+    assert subject.health["a"].kind == "device_node"
+    subject.fault(["a"], "FLR timeout", kind="scrub", now=2)
+    assert (subject.health["a"].kind, subject.health["a"].kinds) == ("backend:scrub", ("device_node", "backend:scrub"))
 
 
 def test_a_device_that_flaps_a_thousand_times_a_second_costs_no_more_each_time() -> None:

@@ -16,7 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from typing_extensions import override
 
 import kdp
+from kdp.model.conditions import Condition
 from kdp.supervision import health as real
+from kdp.supervision.conditions import DEVICE_NODE, SCRUB
 
 from ..mutants import Mutant, assert_killed, each_mutant, holds, live
 from ..strategies import EFFORT
@@ -74,13 +76,13 @@ class Told:
     def is_forgotten(self, now: float) -> bool:
         return self.gone_since is not None and now - self.gone_since >= max(self.policy.flap_window, self.hold)
 
-    def settle(self, pushed: bool, is_new: bool, now: float) -> None:
+    def settle(self, pushed: bool, is_new: bool, now: float, *, is_withheld: bool = False) -> None:
         self.faulty = pushed or (self.in_force and self.bad > 0)
         self.clean = None if self.faulty else now if self.clean is None else self.clean
         if self.quarantined:
             self.quarantined = self.clean is None or now < self.clean + self.hold
             self.released_at = None if self.quarantined else now
-        elif self.faulty and self.up and not is_new:
+        elif self.faulty and self.up and not is_new and (not is_withheld or (self.in_force and self.bad)):
             self._flap(now)
         up = not (self.faulty or self.in_force or self.quarantined)
         if up and not self.up:
@@ -100,7 +102,10 @@ class Told:
 
 
 names = st.lists(st.sampled_from(["card", "card-0", "card-1", "solo", "unknown"]), min_size=1, max_size=2)
-kinds = st.sampled_from(["xid", "heat"])
+WORDS = {"xid": "being scrubbed after its last pod failed", "scrub": "its share is in use, says the firmware"}
+"""A backend's kinds, each with a reason: the words of kdp's own conditions mean nothing in its mouth."""
+
+kinds = st.sampled_from([*WORDS])
 ids = st.sets(st.sampled_from(sorted(UNITS)))
 
 
@@ -118,16 +123,17 @@ class World(RuleBasedStateMachine):
         self.told = {i: Told(policy) for i in UNITS}
         self.faults: set[tuple[str, str]] = set()
         self.nodes: set[str] = set()
+        self.withheld: set[str] = set()
         self.silent = False
         self.states: dict[str, str] = {}
         self.since: dict[str, tuple[str, float]] = {}
 
     # -- what is said --------------------------------------------------------------------------------------------------
 
-    @rule(absent=ids, bad=ids, nodes=ids)
-    def probe(self, absent: set[str], bad: set[str], nodes: set[str]) -> None:
+    @rule(absent=ids, bad=ids, nodes=ids, withheld=ids)
+    def probe(self, absent: set[str], bad: set[str], nodes: set[str], withheld: set[str]) -> None:
         present = [i for i in UNITS if i not in absent]
-        self.silent, self.nodes = False, nodes & set(present)
+        self.silent, self.nodes, self.withheld = False, nodes & set(present), withheld & set(present)
         new = {i for i in present if not self.told[i].present}
         for i in UNITS:
             if self.told[i].is_forgotten(self.now):
@@ -142,20 +148,20 @@ class World(RuleBasedStateMachine):
             for i in present
         ]
         self.discovered = {device.id: device for device in devices}
-        self.heard(self.monitor.probed(devices, dict.fromkeys(self.nodes, "no node"), self.now), present, new)
+        self.heard(self.monitor.probed(devices, self.own, self.now), present, new)
 
     @rule()
     def all_is_well(self) -> None:
-        self.probe(set(), set(), set())
+        self.probe(set(), set(), set(), set())
 
     @rule(bad=ids)
     def nothing_vanishes(self, bad: set[str]) -> None:
-        self.probe(set(), bad, set())
+        self.probe(set(), bad, set(), set())
 
     @rule(names=names, kind=kinds)
     def fault(self, names: list[str], kind: str) -> None:
         self.faults |= {(name, kind) for name in names}
-        self.heard(self.monitor.fault(names, kind, kind=kind, now=self.now), self.concerned(names))
+        self.heard(self.monitor.fault(names, WORDS[kind], kind=kind, now=self.now), self.concerned(names))
 
     @rule(names=names, kind=kinds)
     def clear(self, names: list[str], kind: str) -> None:
@@ -169,11 +175,17 @@ class World(RuleBasedStateMachine):
             self.clear(["solo"], "xid")
             self.wait(pause)
 
-    @rule(nodes=ids)
-    def look_at_nodes(self, nodes: set[str]) -> None:
-        changed = (nodes ^ self.nodes) & self.present
-        self.nodes = nodes
-        self.heard(self.monitor.nodes(dict.fromkeys(nodes, "no node"), self.now), changed)
+    @rule(nodes=ids, withheld=ids)
+    def look(self, nodes: set[str], withheld: set[str]) -> None:
+        changed = ((nodes ^ self.nodes) | (withheld ^ self.withheld)) & self.present
+        self.nodes, self.withheld = nodes, withheld
+        self.heard(self.monitor.looked(self.own, self.now), changed)
+
+    @rule(times=st.integers(1, 4))
+    def scrub(self, times: int) -> None:
+        for _ in range(times):
+            self.look(set(), {"solo"})
+            self.look(set(), set())
 
     @rule(reason=st.sampled_from(["hangs", "raises"]))
     def silence(self, reason: str) -> None:
@@ -205,12 +217,20 @@ class World(RuleBasedStateMachine):
     def concerned(self, names: list[str]) -> set[str]:
         return {i for i in self.present if i in names or UNITS[i] in names}
 
-    def pushed(self, i: str) -> bool:
+    @property
+    def own(self) -> dict[str, tuple[Condition, ...]]:
+        found = {i: (DEVICE_NODE.because("no node", self.now),) for i in self.nodes}
+        return found | {i: (*found.get(i, ()), SCRUB.because("scrubbed", self.now)) for i in self.withheld}
+
+    def is_ill(self, i: str) -> bool:
         return i in self.nodes or any(name in (i, UNITS[i]) for name, _ in self.faults)
+
+    def pushed(self, i: str) -> bool:
+        return i in self.withheld or self.is_ill(i)
 
     def heard(self, transitions: Any, concerned: Any, new: Any = ()) -> None:
         for i in concerned:
-            self.told[i].settle(self.pushed(i), i in new, self.now)
+            self.told[i].settle(self.pushed(i), i in new, self.now, is_withheld=not self.is_ill(i))
         self.look_at_transitions(transitions)
         listed = {device.id: device for device in self.monitor.devices}
         holds(1, listed.keys() == self.present, f"lists {set(listed)} of {self.present}")
@@ -281,7 +301,7 @@ class World(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "monitor"):
             return
-        for kind in ("xid", "heat"):
+        for kind in WORDS:
             self.clear(["card", "card-0", "card-1", "solo", "unknown"], kind)
         self.all_is_well()
         began, bound = self.now, max(self.told[i].hold for i in UNITS) if self.policy.flaps else 0.0
@@ -340,15 +360,15 @@ MUTANTS = [
     Mutant(
         1,
         "a node that is gone does not matter",
-        "[self._nodes[device.id]] if device.id in self._nodes else []",
-        "list[str]()",
+        "found = [*self._own.get(device.id, ())]",
+        "found = []",
     ),
     Mutant(1, "one that recovers is listed Healthy", "HealthState.SUSPECT)\n\n\n", "HealthState.RECOVERING)\n\n\n"),
     Mutant(
         1,
         "a poll heals",
-        "        self._nodes, self._silence,",
-        "        self._faults.clear()\n        self._nodes, self._silence,",
+        "        self._own, self._silence,",
+        "        self._faults.clear()\n        self._own, self._silence,",
     ),
     Mutant(2, "one good probe is enough", "if self.good >= policy.successes:", "if self.good >= 1:"),
     Mutant(2, "good probes need not be in a row", "self.bad, self.good = self.bad + 1, 0", "self.bad += 1"),
@@ -368,6 +388,15 @@ MUTANTS = [
         "        else:\n",
     ),
     Mutant(4, "no quarantine", "            if was_up and not is_new and", "            if False and"),
+    Mutant(4, "to be withheld is a flap", "works = not is_sick and is_withheld(pushed)", "works = False"),
+    Mutant(4, "what is withheld is not sick", "works = not is_sick and", "works ="),
+    Mutant(
+        4,
+        "a word decides",
+        "is_withheld(pushed)",
+        "all(each.reason.startswith(('being scrubbed', 'its share', 'scrubbed')) for each in pushed)",
+    ),
+    Mutant(4, "a kind decides", "is_withheld(pushed)", "all(each.kind == 'scrub' for each in pushed)"),
     Mutant(4, "one flap too late", "len(self.flaps) < policy.flaps", "len(self.flaps) <= policy.flaps"),
     Mutant(4, "flaps count for ever", "if when > now - policy.flap_window", "if when"),
     Mutant(4, "no probation", " and not self.quarantines):", "):"),
@@ -390,8 +419,8 @@ MUTANTS = [
     Mutant(
         5,
         "silence goes on",
-        "self._nodes, self._silence, self._units = nodes, None, None",
-        "self._nodes, self._units = nodes, None",
+        "self._own, self._silence, self._units = own, None, None",
+        "self._own, self._units = own, None",
     ),
     Mutant(6, "told without a change", "if state is not health.state and not (", "if not ("),
     Mutant(6, "since moves", "known.since if known and known.state is state else now", "now"),

@@ -32,7 +32,7 @@ class Widgets(kdp.DeviceBackend):
 def publisher(*ids: str) -> DiscoveryPublisher:
     made = DiscoveryPublisher(Widgets(), HealthPolicy().changed({"flaps": None}), None, BackendCounts())
     devices = tuple(kdp.Device(id=each) for each in ids)
-    made.take(Findings(devices=devices, faults={}, resources=(), resource=Widgets.resource, stale_after=30.0))
+    made.take(Findings(devices=devices, conditions={}, resources=(), resource=Widgets.resource, stale_after=30.0))
     return made
 
 

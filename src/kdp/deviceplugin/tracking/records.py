@@ -18,7 +18,7 @@ import attrs
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
 from ...errors import AllocationError
-from ...supervision.health import SCRUBBED
+from ...supervision.conditions import CLEANUP, UNSAVED, being_scrubbed
 from ...supervision.hooks import check_state
 from .allocation_record import AllocationRecord
 from .store import AllocationOwner, KeptResource, why_not_saved
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from ...model.backend import Allocation, DeviceBackend
+    from ...model.conditions import Condition
     from ...model.devices import Device
     from ...model.quantities import Consumption
     from ...supervision.given import Given
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-UNSAVED: Final = "its devices are scrubbed between two pods, and allocations cannot be saved"
+_NOT_SAVED: Final = "its devices are scrubbed between two pods, and allocations cannot be saved"
 """Why a resource offers nothing: after a crash nobody would know which devices to scrub."""
 
 ADOPT_PATIENCE = 5.0
@@ -231,7 +232,7 @@ class AllocationRecords:
                 self._allocations.released(each)
         is_saved = await self._save(resource)
         if owner.scrubs and not is_saved:
-            raise AllocationError(f"{resource.name}: {self.unsaved(resource.name) or UNSAVED}")
+            raise AllocationError(f"{resource.name}: {self._why_unsaved(resource.name) or _NOT_SAVED}")
 
     def consumption(self, backend: DeviceBackend) -> dict[str, Consumption]:
         """Return what the allocated devices of a backend take of its counters, by the device's id, not a replica's."""
@@ -243,13 +244,17 @@ class AllocationRecords:
             for device_id, consumes in record.consumes.items()
         }
 
-    def unsaved(self, resource: str) -> str | None:
-        """Return why no device of a resource is offered that is scrubbed between two pods; None: each is."""
+    def unsaved(self, resource: str) -> Condition | None:
+        """Return why no device of a resource is offered that is scrubbed between two pods; `None` if each is."""
+        why = self._why_unsaved(resource)
+        return None if why is None else UNSAVED.because(why, time.monotonic())
+
+    def _why_unsaved(self, resource: str) -> str | None:
         store = self._resources[resource].store
         if self._state_dir is None:
-            return f"{UNSAVED}; give a state directory, as --state-dir /var/lib/kdp"
+            return f"{_NOT_SAVED}; give a state directory, as --state-dir /var/lib/kdp"
         problem = self._unwritable or (None if store is None else store.problem)
-        return None if problem is None else f"{UNSAVED}: {problem}"
+        return None if problem is None else f"{_NOT_SAVED}: {problem}"
 
     async def look_at_state(self) -> None:
         """Look whether the state directory can be written to; what `unsaved` says may change."""
@@ -347,17 +352,19 @@ class AllocationRecords:
             record.is_started = True
             if not await self._save(self._resources[resource]):
                 record.is_started = False
-                raise AllocationError(f"{resource}: {self.unsaved(resource) or UNSAVED}")
+                raise AllocationError(f"{resource}: {self._why_unsaved(resource) or _NOT_SAVED}")
 
-    def withheld(self, resource: str, ids: Iterable[str]) -> dict[str, str]:
-        """Return those of these devices that came back and are not scrubbed, each with the reason of its health."""
+    def withheld(self, resource: str, ids: Iterable[str]) -> dict[str, Condition]:
+        """Return those of these devices that came back and are not scrubbed, each with its condition."""
         withheld = self._allocations.withheld(resource, ids)
-        return {device_id: f"{SCRUBBED}, {self._since(use)}" for device_id, use in withheld.items()}
+        return {device_id: being_scrubbed(self._since(use), self._back(use)) for device_id, use in withheld.items()}
 
-    def unreleased(self, resource: str) -> dict[str, str]:
-        """Return the devices whose release is late, each with the reason of its health."""
+    def unreleased(self, resource: str) -> dict[str, Condition]:
+        """Return the devices whose release is late, each with its condition."""
         return {
-            device_id: f"still being cleaned up after its last pod, {self._since(record)}"
+            device_id: CLEANUP.because(
+                f"still being cleaned up after its last pod, {self._since(record)}", self._back(record)
+            )
             for record in self.late.value
             if record.resource == resource
             for device_id in record.ids
@@ -367,8 +374,12 @@ class AllocationRecords:
         """Return which other replicas of the same devices are allocated; see `Allocations.others`."""
         return self._allocations.others(resource, ids, is_over=is_over)
 
+    def _back(self, use: AllocationRecord) -> float:
+        """Return when it was first noticed that an allocation has ended."""
+        return self._back_at.setdefault(use.uid, time.monotonic())
+
     def _since(self, use: AllocationRecord) -> str:
-        seconds = time.monotonic() - self._back_at.setdefault(use.uid, time.monotonic())
+        seconds = time.monotonic() - self._back(use)
         since = time.strftime("since %H:%M:%S", time.localtime(time.time() - seconds))
         return f"{since}; released() failed {use.failures} times" if use.failures else since
 

@@ -42,6 +42,8 @@ import attrs
 from ...cluster.api import ApiError, ClusterApi
 from ...concurrency.threads import offload
 from ...errors import CdiWriteError, CheckpointError
+from ...model.conditions import Condition
+from ...supervision.conditions import being_scrubbed
 from ...supervision.hooks import check_state
 from .cdi_specs import check_current, spec_of
 from .disk import ClaimFiles
@@ -79,7 +81,7 @@ class ClaimLifecycle:
         describes: Whether containers get a file that describes their devices.
         scrubs: Whether a device is unhealthy while ``released`` fails for the claim that had it.
         history: Takes what becomes of claims; None: nobody reads it.
-        unscrubbed: Since when ``released`` fails, by the UID of the claim.
+        unscrubbed: The condition of a claim's devices while ``released`` fails for it, by the claim's UID.
     """
 
     driver: str
@@ -91,7 +93,7 @@ class ClaimLifecycle:
     describes: bool = False
     scrubs: bool = False
     history: History | None = None
-    unscrubbed: dict[str, str] = attrs.field(factory=dict[str, str])
+    unscrubbed: dict[str, Condition] = attrs.field(factory=dict[str, Condition])
 
     def is_prepared(self, record: Record | None) -> bool:
         """Return whether a claim is prepared that has this record."""
@@ -284,7 +286,8 @@ class ClaimLifecycle:
                 begun = record.with_part(position, attrs.evolve(part, state=check_state(state)))
                 await offload(lambda: self.files.store.write(begun, must_last=False))
             if self.scrubs:
-                self.unscrubbed.setdefault(record.claim.uid, time.strftime("since %H:%M:%S"))
+                since = being_scrubbed(time.strftime("since %H:%M:%S"), time.monotonic())
+                self.unscrubbed.setdefault(record.claim.uid, since)
                 self.hooks.judge_again()
             raise
         await offload(lambda: self.files.store.commit(draft, released))

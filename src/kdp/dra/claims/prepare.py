@@ -25,7 +25,6 @@ from ...errors import AllocationError, CdiWriteError, CheckpointError, KdpError,
 from ...hardware.host import boot_id_of
 from ...model.names import check_claim_uid
 from ...supervision.backend_validation import scrubs
-from ...supervision.health import SCRUBBED
 from .cdi_specs import current
 from .checkpoint import Use
 from .disk import ClaimFiles
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from ...hardware import Host
     from ...model.claims import Claim
+    from ...model.conditions import Condition
     from ...model.devices import Device
     from ...supervision.given import Given
     from ...supervision.supervisor import Supervisor
@@ -187,31 +187,34 @@ class Preparer:
 
     # -- what a spec means later ---------------------------------------------------------------------------------------
 
-    def outdated(self, devices: Iterable[Device]) -> dict[str, str]:
-        """Return why devices are not as claims were given them, or not scrubbed, by device id. It does not block."""
+    def outdated(self, devices: Iterable[Device]) -> dict[str, tuple[Condition, ...]]:
+        """Return the conditions that follow from what claims were given, by device id. It does not block."""
         given: dict[str, list[Given]] = {}
         for record in self._prepared():
             for use in record.uses:
                 given.setdefault(use.device_id, []).append(use.given)
-        found: dict[str, str] = {}
+        now = time.monotonic()
+        found: dict[str, tuple[Condition, ...]] = {}
         for device in devices if given else ():
-            faults = (each.fault(device) for each in given.get(device.id, ()))
-            if (fault := next((fault for fault in faults if fault is not None), None)) is not None:
-                found[device.id] = fault
-        return {**found, **self._withheld()}
+            looks = (each.outdated(device, now) for each in given.get(device.id, ()))
+            if (outdated := next((look for look in looks if look is not None), None)) is not None:
+                found[device.id] = (outdated,)
+        for device_id, scrub in self._withheld().items():
+            found[device_id] = (*found.get(device_id, ()), scrub)
+        return found
 
     def _prepared(self) -> list[Record]:
         return [*filter(self._life.is_prepared, self.store.known)]
 
-    def _withheld(self) -> dict[str, str]:
-        """Return the devices whose last claim could not be released, each with the reason of its health."""
+    def _withheld(self) -> dict[str, Condition]:
+        """Return the devices whose last claim could not be released, each with its condition."""
         unscrubbed = self._life.unscrubbed
         if not unscrubbed:
             return {}
         known = self.store.known
         in_use = {use.device_id for each in known if each.claim.uid not in unscrubbed for use in each.owed}
         return {
-            use.device_id: f"{SCRUBBED}, {unscrubbed[record.claim.uid]}"
+            use.device_id: unscrubbed[record.claim.uid]
             for record in known
             if record.claim.uid in unscrubbed
             for use in record.owed

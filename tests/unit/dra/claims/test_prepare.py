@@ -338,9 +338,9 @@ async def test_a_device_is_unhealthy_while_what_its_last_claim_left_cannot_be_sc
     await prepared(world)
     backend.failure = RuntimeError("no answer")
     await unprepared(world)
-    [(device, reason)] = world.preparer.outdated(backend.devices).items()
-    assert device == "w0"
-    assert reason.startswith("being scrubbed after its last pod, since ")
+    [(device, [scrub])] = world.preparer.outdated(backend.devices).items()
+    assert (device, scrub.kind, scrub.whose) == ("w0", "scrub", "kdp")
+    assert scrub.reason.startswith("being scrubbed after its last pod, since ")
     backend.failure = None
     await unprepared(world)
     assert world.preparer.outdated(backend.devices) == {}
