@@ -302,7 +302,7 @@ class PluginManager(Service):
         self._releaser.attach(resource, supervisor)
 
     def _outdated(self, backend: DeviceBackend, devices: Sequence[Device]) -> dict[str, tuple[Condition, ...]]:
-        """Return the conditions that follow from what pods were given of devices, by device id."""
+        """Return the conditions that the allocations of pods cause, by device id."""
         answers = self._tracker.records.answers(backend)
         if not answers:  # of ten thousand devices none is looked at where pods hold none
             return {}

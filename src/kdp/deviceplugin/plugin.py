@@ -166,22 +166,27 @@ class DevicePlugin:
     def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""
         records = self._tracker.records
+        before = self._listed
         if self._scrubs:
             records.presume(self.resource, (device.id for device in devices if device.exists))
             unsaved = records.unsaved(self.resource)
             withheld = records.withheld(self.resource, (device.id for device in devices))
-            devices = without_blocked(devices, lambda device: unsaved or withheld.get(device.id))
+            devices = without_blocked(devices, lambda device: unsaved or withheld.get(device.id), before)
         elif late := records.unreleased(self.resource):
-            devices = without_blocked(devices, lambda device: late.get(device.id))
+            devices = without_blocked(devices, lambda device: late.get(device.id), before)
         if any(device.consumes for device in devices):
             held = records.consumption(self.supervisor.backend)
             if short := self.supervisor.shortages(devices, held):
-                devices = without_blocked(devices, lambda device: short.get(device.id))
+                devices = without_blocked(devices, lambda device: short.get(device.id), before)
         if self._cdi is None:
             return devices
         if self._cdi.problem != self._problem_offered:
             self._problem_offered, self._blocked_since = self._cdi.problem, time.monotonic()
         return without_blocked(devices, functools.partial(self._obstacle, self._cdi))
+
+    @property
+    def _listed(self) -> Mapping[str, Device]:
+        return self.inventory.snapshot.devices if self.inventory.snapshot is not None else {}
 
     def _obstacle(self, cdi: ResourceCdi, device: Device) -> Condition | None:
         why = cdi.obstacle(device)
@@ -272,7 +277,7 @@ class DevicePlugin:
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
             faults={i: health for i, health in faults.items() if snapshot and i in snapshot.devices},
-            listed=snapshot.devices if snapshot else {},
+            listed=self._listed,
             obstacle=obstacle,
             cdi=None if self._cdi is None else self._cdi.problem,
             too_large=self._list_problem,

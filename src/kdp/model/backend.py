@@ -169,8 +169,8 @@ class Reporter(Protocol):
                 fault shows when such a device is discovered. Beyond 2,048 unknown ones, the oldest are forgotten.
             reason: What is wrong, for logs and ``kdp devices``.
             kind: The condition's name; faults of different kinds are cleared separately. A device has at most 32 kinds
-                at once; a further one keeps it Unhealthy until the plugin restarts. Use no name of kdp's own kinds
-                (docs/reference/conditions.md): kdp tells the two apart, and a person may not.
+                at once; a further one keeps it Unhealthy until the plugin restarts. Avoid the names of kdp's own
+                kinds (docs/reference/conditions.md): metrics show such a kind with the prefix ``backend:``.
         """
         ...
 

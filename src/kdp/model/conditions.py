@@ -9,7 +9,7 @@ import attrs
 from ..startup import shown
 
 Whose = Literal["kdp", "backend"]
-"""Who named a condition's kind."""
+"""The owner of a condition's kind."""
 
 
 @final
@@ -24,7 +24,7 @@ class Condition:
             `kdp.Reporter.fault`.
         reason: The sentence for logs and error texts. No program reads it.
         since: When the condition began, in seconds on the clock of `kdp.supervision.health.HealthMonitor`'s caller.
-        whose: Who named the kind. A backend may use a word of kdp's own as a kind: then ``backend`` tells them apart.
+        whose: The owner of the kind. A backend's kind may have the name of one of kdp's own kinds.
     """
 
     __repr__ = shown

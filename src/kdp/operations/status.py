@@ -271,7 +271,7 @@ def _measured(backends: Sequence[BackendFacts]) -> _Measured:
 
 
 def _state(device: Device, health: DeviceHealth | None) -> str:
-    """Return the state's name: that of the health's state machine, or one for a device that is kept out besides."""
+    """Return the name of a device's state: from its conditions if they decide, or else from its health."""
     from ..supervision.conditions import VANISHED, is_withheld  # late: a start does not need it
 
     if is_withheld(device.health.conditions):

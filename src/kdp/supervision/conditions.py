@@ -2,8 +2,8 @@
 
 To add a condition, add one entry here, and let the code that finds the condition call `OwnKind.because`.
 
-Whether a condition is kdp's own is said by `Condition.whose`, never by its words: a backend may report a fault with the
-kind ``scrub``, and with any reason.
+`Condition.whose` tells kdp's own conditions from a backend's. A kind or a reason does not: a backend may report a fault
+with the kind ``scrub``, and with any reason.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class OwnKind:
         text: The sentence that docs/reference/conditions.md has for it.
         is_withheld: Whether the device works, and kdp only does not offer it now. Such a condition is no flap, its log
             line has the level INFO, and metrics and status count the device as withheld.
-        lets_allocate: Whether Allocate may give the device all the same, because the container's start waits for the
-            end of the condition. Only a resource whose devices are scrubbed between two pods has such a wait.
-        is_failure: Whether the device has failed, so that its pods are told and may be evicted.
-        rests_on_discovery: Whether the condition repeats the last discovery, and so is no failure while discovery is
-            silent.
+        lets_allocate: Whether Allocate grants the device, because the container's start waits for the condition's end.
+            A start waits only if the release policy is ``scrub``.
+        is_failure: Whether the device has failed. kdp writes Events for the pods that hold it, and may evict them.
+        rests_on_discovery: Whether the condition repeats the last discovery. While discovery is silent, it is no
+            failure.
     """
 
     __repr__ = shown
@@ -52,7 +52,7 @@ class OwnKind:
         return Condition(kind=self.name, reason=reason, since=since, whose="kdp")
 
     def is_in(self, conditions: Iterable[Condition]) -> bool:
-        """Return whether one of the conditions is of this kind."""
+        """Return whether the conditions include one with this kind."""
         return any(own_kind(each) is self for each in conditions)
 
 
@@ -128,11 +128,22 @@ def lets_allocate(conditions: Collection[Condition]) -> bool:
 
 
 def has_failed(conditions: Collection[Condition]) -> bool:
-    """Return whether a device with these conditions is known to have failed."""
+    """Return whether a device with these conditions has failed. An old word of discovery does not prove it."""
     is_silent = SILENCE.is_in(conditions)
     return any(
         (own := own_kind(each)) is None or (own.is_failure and not (is_silent and own.rests_on_discovery))
         for each in conditions
+    )
+
+
+def lasting(conditions: Iterable[Condition], before: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Return conditions, each with the time at which its kind began; ``before`` are the conditions until now."""
+    since = {(each.kind, each.whose): each.since for each in before}
+    return tuple(
+        [
+            attrs.evolve(each, since=since[key]) if (key := (each.kind, each.whose)) in since else each
+            for each in conditions
+        ]
     )
 
 

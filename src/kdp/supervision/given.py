@@ -115,7 +115,7 @@ class Given:
 
 
 def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]], now: float) -> dict[str, Condition]:
-    """Return why devices must not be given to anybody: a pod was given their node as another device. By device id.
+    """Return the condition of each device whose node a pod holds under another name, by device id.
 
     That pod's container opens the node at its next start.
 

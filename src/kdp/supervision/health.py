@@ -1,9 +1,9 @@
 """Which devices are healthy, since when, and why not: a state machine for each device over named conditions. Sans-IO.
 
-Discovery owns one condition (what it says of a device), kdp's own checks others (`kdp.supervision.conditions`), and
-`Reporter.fault` those of the backend, by kind. Events go in with their times, `HealthChange` and the listed devices
-come out; `HealthMonitor.deadline` and `HealthMonitor.wants_probe` say when it wants to be called again. Thresholds are
-in `HealthPolicy`.
+Discovery sets one condition, kdp's own checks set others (`kdp.supervision.conditions`), and `Reporter.fault` sets
+those of the backend, by kind. Events go in with their times, `HealthChange` and the listed devices come out;
+`HealthMonitor.deadline` and `HealthMonitor.wants_probe` say when it wants to be called again. Thresholds are in
+`HealthPolicy`.
 
 ::
 
@@ -46,7 +46,7 @@ from ..model.conditions import Condition
 from ..model.devices import Device, Health
 from ..model.health_policy import HealthPolicy
 from ..startup import shown
-from .conditions import DISCOVER, QUARANTINE, SILENCE, Conditions, is_withheld, labels_of
+from .conditions import DISCOVER, QUARANTINE, SILENCE, Conditions, is_withheld, labels_of, lasting
 from .fault_limits import forget_unknown, keep
 
 if TYPE_CHECKING:
@@ -419,7 +419,7 @@ class HealthMonitor:
     def _conditions(
         self, pushed: Iterable[Condition], record: _Record | None, known: DeviceHealth | None, now: float
     ) -> tuple[Condition, ...]:
-        """Return what is against a device, discovery's word first; a condition that goes on keeps its ``since``."""
+        """Return the conditions against a device, discovery's own first."""
         found: list[Condition] = []
         if record is not None and (record.in_force or record.bad):
             found.append(DISCOVER.because(record.said, now))
@@ -428,13 +428,7 @@ class HealthMonitor:
             found.append(SILENCE.because(self._silence, now))
         if record is not None and record.state is HealthState.QUARANTINED:
             found.append(QUARANTINE.because(record.quarantine(), now))
-        since = {(each.kind, each.whose): each.since for each in known.conditions} if known is not None else {}
-        return tuple(
-            [
-                attrs.evolve(each, since=since[key]) if (key := (each.kind, each.whose)) in since else each
-                for each in dict.fromkeys(found)
-            ]
-        )
+        return lasting(dict.fromkeys(found), () if known is None else known.conditions)
 
     def _settle(
         self, ids: Iterable[str], now: float, listed_before: Mapping[str, Device] | None = None

@@ -23,7 +23,7 @@ from ..concurrency.observable import Observable
 from ..model.conditions import Condition
 from ..model.devices import Device, Health
 from ..startup import shown
-from .conditions import OBSTACLE
+from .conditions import OBSTACLE, lasting
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 
 if TYPE_CHECKING:
@@ -258,9 +258,23 @@ class DiscoveryPublisher:
 # -- obstacles ---------------------------------------------------------------------------------------------------------
 
 
-def without_blocked(devices: tuple[Device, ...], obstacle: Obstacle) -> tuple[Device, ...]:
-    """Return the devices, those that no container can get as Unhealthy; the reason of an unhealthy one stays first."""
-    return tuple([_blocked(device, why) if (why := obstacle(device)) is not None else device for device in devices])
+def without_blocked(
+    devices: tuple[Device, ...], obstacle: Obstacle, before: Mapping[str, Device] | None = None
+) -> tuple[Device, ...]:
+    """Return the devices, those that no container can get as Unhealthy; the reason of an unhealthy one stays first.
+
+    Args:
+        devices: The devices.
+        obstacle: Why no container can get one.
+        before: The devices of the last list by id: an obstacle that was there keeps the time at which it began.
+    """
+    listed = before or {}
+    return tuple(
+        [
+            _blocked(device, _lasting(why, listed.get(device.id))) if (why := obstacle(device)) is not None else device
+            for device in devices
+        ]
+    )
 
 
 def blocked_health(devices: Iterable[Device], obstacle: Obstacle) -> Mapping[str, DeviceHealth]:
@@ -273,6 +287,11 @@ def blocked_health(devices: Iterable[Device], obstacle: Obstacle) -> Mapping[str
                 state=HealthState.UNHEALTHY, reason=health.reason, since=why.since, conditions=health.conditions
             )
     return found
+
+
+def _lasting(why: Condition, before: Device | None) -> Condition:
+    """Return a condition with the time at which it began, if the device had it before."""
+    return why if before is None else lasting([why], before.health.conditions)[0]
 
 
 def _blocked(device: Device, why: Condition) -> Device:

@@ -153,8 +153,7 @@ class Supervisor:
         hooks: How the backend's hooks are called.
         measuring: What it measures; None: nothing, or nobody wants to know.
         labelling: What labels it wants for the node; None: nobody wants to know.
-        outdated: Returns, by device id, the conditions that follow from what pods or claims were given. It must not
-            block.
+        outdated: Returns the conditions that the allocations of pods or claims cause, by device id. It must not block.
 
     Raises:
         ConfigurationError: An attribute of the backend or a hook's signature is wrong, or thresholds contradict each
@@ -428,7 +427,7 @@ class Supervisor:
         self._warn_of_resources(found.devices)
 
     def _judged(self, devices: Sequence[Device], faults: Conditions) -> Conditions:
-        """Return the faults of device nodes, and after them what follows from what pods were given, by device id."""
+        """Return the faults of device nodes and, after them, the conditions that allocations cause, by device id."""
         self._node_faults = faults
         found = dict(faults)
         for device_id, conditions in self.outdated(devices).items():

@@ -12,6 +12,7 @@ import pytest
 from tests.conditions import condition, conditions
 
 from kdp.model.conditions import Condition
+from kdp.model.devices import Device
 from kdp.supervision.conditions import (
     KINDS,
     QUARANTINE,
@@ -24,6 +25,7 @@ from kdp.supervision.conditions import (
     lets_allocate,
     own_kind,
 )
+from kdp.supervision.publisher import without_blocked
 
 ROOT = Path(__file__).parents[3]
 
@@ -93,3 +95,12 @@ def test_a_new_entry_has_its_row_in_the_docs(reference: ModuleType, monkeypatch:
 @pytest.mark.parametrize("flag", FLAGS)
 def test_each_flag_has_an_entry(flag: str) -> None:
     assert any(getattr(own, flag) for own in KINDS.values())
+
+
+def test_an_obstacle_keeps_the_time_at_which_it_began_and_the_reason_of_a_sick_device_stays_first() -> None:
+    sick, well = Device(id="a", health=health_of(condition("xid", "XID 79"))), Device(id="b")
+    first = without_blocked((sick, well), lambda _: SCRUB.because("scrubbed", 1.0))
+    assert [device.health.reason for device in first] == ["XID 79; scrubbed", "scrubbed"]
+    again = without_blocked((sick, well), lambda _: SCRUB.because("scrubbed", 2.0), {each.id: each for each in first})
+    assert [device.health.conditions[-1].since for device in again] == [1.0, 1.0]
+    assert [lets_allocate(device.health.conditions) for device in again] == [False, True]

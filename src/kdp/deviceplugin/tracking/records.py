@@ -355,12 +355,12 @@ class AllocationRecords:
                 raise AllocationError(f"{resource}: {self._why_unsaved(resource) or _NOT_SAVED}")
 
     def withheld(self, resource: str, ids: Iterable[str]) -> dict[str, Condition]:
-        """Return those of these devices that came back and are not scrubbed, each with its condition."""
+        """Return the condition of each of these devices that came back and needs a scrub."""
         withheld = self._allocations.withheld(resource, ids)
         return {device_id: being_scrubbed(self._since(use), self._back(use)) for device_id, use in withheld.items()}
 
     def unreleased(self, resource: str) -> dict[str, Condition]:
-        """Return the devices whose release is late, each with its condition."""
+        """Return the condition of each device with a late release."""
         return {
             device_id: CLEANUP.because(
                 f"still being cleaned up after its last pod, {self._since(record)}", self._back(record)
@@ -375,7 +375,7 @@ class AllocationRecords:
         return self._allocations.others(resource, ids, is_over=is_over)
 
     def _back(self, use: AllocationRecord) -> float:
-        """Return when it was first noticed that an allocation has ended."""
+        """Return the time at which kdp first noticed the end of an allocation."""
         return self._back_at.setdefault(use.uid, time.monotonic())
 
     def _since(self, use: AllocationRecord) -> str:

@@ -188,7 +188,7 @@ class Preparer:
     # -- what a spec means later ---------------------------------------------------------------------------------------
 
     def outdated(self, devices: Iterable[Device]) -> dict[str, tuple[Condition, ...]]:
-        """Return the conditions that follow from what claims were given, by device id. It does not block."""
+        """Return the conditions that the allocations of claims cause, by device id. It does not block."""
         given: dict[str, list[Given]] = {}
         for record in self._prepared():
             for use in record.uses:
@@ -207,7 +207,7 @@ class Preparer:
         return [*filter(self._life.is_prepared, self.store.known)]
 
     def _withheld(self) -> dict[str, Condition]:
-        """Return the devices whose last claim could not be released, each with its condition."""
+        """Return the condition of each device after a claim that kdp could not release."""
         unscrubbed = self._life.unscrubbed
         if not unscrubbed:
             return {}
