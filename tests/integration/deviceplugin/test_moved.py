@@ -84,7 +84,9 @@ async def test_a_number_that_moved_was_listed_healthy(kubelet: SimulatedKubelet,
         pod = await kubelet.admit(Pod.asking({RESOURCE: 2}))
         backend.plug(A=1, B=0)
         await kubelet.until(allocatable={RESOURCE: 0})
-        assert manager.status().resources[RESOURCE].faults["A"].reason == reason
+        fault = manager.status().resources[RESOURCE].faults["A"]
+        assert fault.kinds == ("outdated", "held"), "the pod has both adapters, and each is the other one's node now"
+        assert fault.conditions[0].reason == reason
     backend = Adapters(SysfsTree(tmp_path / "node"), numbers=True)
     backend.plug(A=1, B=0)
     async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state) as manager:
