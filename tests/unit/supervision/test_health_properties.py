@@ -187,6 +187,15 @@ class World(RuleBasedStateMachine):
             self.look(set(), {"solo"})
             self.look(set(), set())
 
+    @rule(times=st.integers(1, 3))
+    def fail_in_a_scrub(self, times: int) -> None:
+        for _ in range(times):
+            for _ in range(self.policy.failures - 1):
+                self.nothing_vanishes({"solo"})
+            self.probe(set(), {"solo"}, set(), {"solo"})
+            for _ in range(self.policy.successes):
+                self.all_is_well()
+
     @rule(reason=st.sampled_from(["hangs", "raises"]))
     def silence(self, reason: str) -> None:
         self.silent = True
