@@ -184,8 +184,8 @@ class PluginManager(Service):
         owner = self._owners.get(resource)
         return None if owner is None else owner.discovery.value.problem
 
-    def holders(self, resource: str) -> Mapping[str, Holder] | None:
-        """Return who holds a resource's devices; see `Tracker.holders`."""
+    def holders(self, resource: str) -> Mapping[str, tuple[Holder, ...]] | None:
+        """Return the containers that hold a resource's devices; see `Tracker.holders`."""
         return self._tracker.holders(resource)
 
     def device_of(self, resource: str, device_id: str) -> str:
@@ -378,6 +378,8 @@ class PluginManager(Service):
                 plugin.forget(gone)
             if unlisted := decisions.unlisted.get(name):
                 plugin.adopt(unlisted)
+            if name in decisions.contested:
+                plugin.reoffer()
         for name, (generation, reason) in decisions.reregistrations.items():
             if name in self._plugins:
                 self._plugins[name].reregister(generation, reason)

@@ -57,6 +57,11 @@ logger = logging.getLogger(__name__)
 _NO_LIST: Final = "there is no device list yet"
 
 
+def _double(pods: str | None) -> str | None:
+    """Return why a device is not offered that two pods hold; None: it is held by one, or free."""
+    return None if pods is None else f"two pods hold it, {pods}: it is offered again when one of them has ended"
+
+
 class DevicePlugin:
     """Serves one extended resource to the kubelet.
 
@@ -170,6 +175,8 @@ class DevicePlugin:
             devices = without_blocked(devices, lambda device: unsaved or withheld.get(device.id))
         elif late := records.unreleased(self.resource):
             devices = without_blocked(devices, lambda device: late.get(device.id))
+        if doubles := self._tracker.double_holders(self.resource):
+            devices = without_blocked(devices, lambda device: _double(doubles.get(device.id)))
         if any(device.consumes for device in devices):
             held = records.consumption(self.supervisor.backend)
             if short := self.supervisor.shortages(devices, held):
@@ -201,6 +208,11 @@ class DevicePlugin:
                 await threads.run(cdi.look, name="kdp-cdi")
             if cdi.problem != self._problem_offered and self.inventory.snapshot is not None:
                 self.update(self._found)
+
+    def reoffer(self) -> None:
+        """Offer the devices anew: two pods hold one of them, or no longer do."""
+        if self.inventory.snapshot is not None:
+            self.update(self._found)
 
     def withdraw(self) -> None:
         """Stop because the resource is there no more."""
@@ -270,12 +282,13 @@ class DevicePlugin:
             cdi=None if self._cdi is None else self._cdi.problem,
             too_large=self._list_problem,
             kubelet=self._tracker.kubelet_problem,
+            doubles=self._tracker.double_holders(self.resource),
             rival=self._rivals.problem or self._tracker.strangers(self.resource),
             cause=cause or (None if obstacle is None else "obstacle"),
             view=self._tracker.view(self.resource),
             vanished=len(self.inventory.tombstones),
             since=self._since,
-            holders=None if holders is None else {i: str(holder) for i, holder in holders.items()},
+            holders=None if holders is None else {i: ", ".join(map(str, held)) for i, held in holders.items()},
         )
 
     def _trouble(self) -> tuple[Cause | None, str | None]:
@@ -403,6 +416,7 @@ class DevicePlugin:
             changed=self._changed,
             host=self._host,
             records=self._tracker.records,
+            guard=self._tracker.guard,
             post=self._mailbox.put_nowait,
             refused=self._refused,
             cdi=self._cdi,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from ..concurrency.observable import Observable
     from ..hardware import Host
+    from ..kubelet.list_guard import ListGuard
     from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
@@ -76,6 +77,7 @@ class DevicePluginServicer:
     Args:
         generation: Goes into every event.
         changed: Changes with every new snapshot.
+        guard: Keeps Lists away from Allocates.
         post: Takes the session's events.
         refused: Called for each container whose Allocate is refused: with the devices, the sentence that its pod
             shows, and whether a hook failed or was late; otherwise kdp or the backend said no.
@@ -92,6 +94,7 @@ class DevicePluginServicer:
         changed: Observable[None],
         host: Host,
         records: AllocationRecords,
+        guard: ListGuard,
         post: Callable[[GenerationAnswer], None],
         refused: Callable[[Sequence[str], str, bool], None],
         cdi: ResourceCdi | None = None,
@@ -104,6 +107,7 @@ class DevicePluginServicer:
         self._changed = changed
         self._host = host
         self._records = records
+        self._guard = guard
         self._post = post
         self._refused = refused
         self._is_watcher = options.is_watcher
@@ -231,6 +235,9 @@ class DevicePluginServicer:
         return self.options
 
     async def _allocate(self, requests: Sequence[Sequence[str]], context: _Context) -> list[wire.ContainerReply]:
+        call = asyncio.current_task()
+        assert call is not None
+        self._guard.hold(call)
         replies: list[wire.ContainerReply] = []
         for ids in requests:
             try:

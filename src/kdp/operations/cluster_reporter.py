@@ -196,7 +196,7 @@ class ClusterReporter:
     @staticmethod
     def _look_at_pods(pods: HolderNews, manager: PluginManager, resources: list[str], now: float) -> list[Holding]:
         failed: dict[Device, str] = {}
-        holders: dict[Device, Holder] = {}
+        holders: dict[Device, tuple[Holder, ...]] = {}
         for name in resources:
             if failures := manager.failures(name):
                 failed |= {(name, device_id): why for device_id, why in failures.items()}

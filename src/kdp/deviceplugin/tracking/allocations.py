@@ -444,9 +444,15 @@ class Allocations:
         use.retry_at = now + self._retry
 
     def listed(
-        self, named: Mapping[Key, Pod], pods: Collection[Pod], *, asked_at: float, now: float, is_complete: bool
+        self,
+        named: Mapping[Key, tuple[Pod, ...]],
+        pods: Collection[Pod],
+        *,
+        asked_at: float,
+        now: float,
+        is_complete: bool,
     ) -> ListOutcome:
-        """Take an answer of the pod-resources API: the devices that pods hold, each with its pod, and all active pods.
+        """Take an answer of the pod-resources API: the devices that pods hold, each with its pods, and all active pods.
 
         Its silence means something only if the kubelet knows all its pods (``is_complete``).
         """
@@ -484,11 +490,19 @@ class Allocations:
         owing = {use.resource for use in self._uses.values()}
         return ListOutcome(ended=tuple(ended), gone=gone, held=held, seen=frozenset(seen & owing))
 
-    def _name_pod(self, key: Key, pod: Pod) -> bool:
-        """Note the pod that has a device, with each of its containers; return whether that is new."""
+    def _name_pod(self, key: Key, pods: tuple[Pod, ...]) -> bool:
+        """Note the pod that has a device, with each of its containers; return whether that is new.
+
+        If two pods have the device, the newest allocation is that of the pod without an earlier one.
+        """
         uses = self._uses_of.get(key, {}).values()
         nameless = [use for use in uses if use.pod is None and not use.is_back]
         newest = self.newest_of(*key)
+        earlier = {use.pod for use in uses if use is not newest}
+        if newest is not None and newest.pod in pods:
+            pod = newest.pod
+        else:
+            pod = next((each for each in pods if each not in earlier), pods[-1])
         changed = nameless if newest is None or newest.pod == pod else [*nameless, newest]
         for use in changed:
             use.pod = pod

@@ -29,6 +29,7 @@ import anyio
 import attrs
 
 from ...concurrency.observable import Observable
+from ...kubelet.list_guard import ListGuard
 from ...model.devices import Device, Health
 from ...startup import shown
 from ..inventory import ListSnapshot
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ...kubelet.podresources import Holder, Report
+    from .double_holders import DoubleHolders
     from .drift import ResourceView
     from .holder_log import HolderLog
     from .store import AllocationOwner
@@ -84,6 +86,7 @@ class Decisions:
         unlisted: Devices that pods hold and that were never listed, by resource, each with its NUMA nodes: list them as
             vanished.
         ended: Allocations that pods have given back: release each.
+        contested: Resources of which two pods hold a device, or no longer do: offer their devices anew.
         reregistrations: Resources that need a new generation, because the kubelet's view of them stays wrong: each with
             the generation whose list the kubelet does not have, and the difference, for the log.
     """
@@ -94,6 +97,7 @@ class Decisions:
     gone: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
     unlisted: Mapping[str, Mapping[str, Sequence[int]]] = attrs.field(factory=dict[str, "Mapping[str, Sequence[int]]"])
     ended: Sequence[AllocationRecord] = ()
+    contested: frozenset[str] = frozenset()
     reregistrations: Mapping[str, tuple[int, str]] = attrs.field(factory=dict[str, "tuple[int, str]"])
 
 
@@ -102,6 +106,7 @@ class Tracker:
 
     Attributes:
         records: The allocations that are not released yet.
+        guard: Keeps Lists away from Allocates.
         holders_asked_at: When `holders` was asked for, on `time.monotonic`'s clock; None: there was no list.
     """
 
@@ -120,9 +125,11 @@ class Tracker:
             state_dir=options.state_dir,
             period=self._pace.look,
         )
-        self._poller = PodResourcesPoller(options.paths, self._pace)
+        self.guard = ListGuard(options.paths.pod_resources_dir)
+        self._poller = PodResourcesPoller(options.paths, self._pace, self.guard)
         self._resources: dict[str, _Resource] = {}
-        self._holders: Mapping[tuple[str, str], Holder] | None = None
+        self._holders: Mapping[tuple[str, str], tuple[Holder, ...]] | None = None
+        self._double_holders: DoubleHolders | None = None
         self.holders_asked_at: float | None = None
         self._wants_holders = False
         self._without_holder: dict[tuple[str, str], None] = {}
@@ -171,11 +178,15 @@ class Tracker:
         self._without_holder.update(dict.fromkeys((resource, device_id) for device_id in ids))
         self._news.set(None)
 
-    def holders(self, resource: str) -> Mapping[str, Holder] | None:
-        """Return who holds the resource's devices, as of the last list; None: there was none."""
+    def holders(self, resource: str) -> Mapping[str, tuple[Holder, ...]] | None:
+        """Return the containers that hold the resource's devices, as of the last list; None: there was none."""
         if self._holders is None:
             return None
-        return {device_id: holder for (name, device_id), holder in self._holders.items() if name == resource}
+        return {device_id: holders for (name, device_id), holders in self._holders.items() if name == resource}
+
+    def double_holders(self, resource: str) -> Mapping[str, str]:
+        """Return the resource's devices that two pods hold, each with the pods in words."""
+        return {} if self._double_holders is None else self._double_holders.of(resource)
 
     def device_of(self, resource: str, device_id: str) -> str:
         """Return the id of a replica's device; any other id is returned unchanged."""
@@ -271,7 +282,7 @@ class Tracker:
             wants_settled_list=any(resource.is_unasked for resource in self._resources.values()),
             wants_allocatable=bool(sent),
         )
-        self._wants_holders = False
+        self._wants_holders &= isinstance(answer, ListAnswer) and answer.report is None  # an Allocate has run
         if isinstance(answer, Unanswered):
             self._unanswered(answer)
             return Decisions(ended=self._allocations.back(now))
@@ -338,7 +349,10 @@ class Tracker:
         if self._holder_log is not None:
             self._holder_log.listed(report.holders, is_complete=answer.is_complete)
         outcome = self._allocations.listed(
-            {key: (holder.namespace, holder.pod) for key, holder in report.holders.items()},
+            {
+                key: tuple((holder.namespace, holder.pod) for holder in holders)
+                for key, holders in report.holders.items()
+            },
             report.pods,
             asked_at=answer.asked_at,
             now=time.monotonic(),
@@ -347,7 +361,7 @@ class Tracker:
         for record in outcome.ended:
             if not record.failures:  # else it is no news
                 own = {key for key in record.keys if self._allocations.newest_of(*key) is record}
-                _log_end(record, {key: holder for key, holder in (before or {}).items() if key in own})
+                _log_end(record, {key: holders for key, holders in (before or {}).items() if key in own})
         self.records.save(outcome.seen)
         if outcome.ended or self.records.is_starting:
             self.records.offers.set(None)
@@ -356,12 +370,21 @@ class Tracker:
             gone=_by_resource(outcome.gone),
             unlisted=self._unlisted(report, is_complete=answer.is_complete),
             ended=outcome.ended,
+            contested=self._note_double_holders(report, is_complete=answer.is_complete),
         )
+
+    def _note_double_holders(self, report: Report, *, is_complete: bool) -> frozenset[str]:
+        if self._double_holders is None:
+            if all(len(holders) == 1 for holders in report.holders.values()):
+                return frozenset()
+            from .double_holders import DoubleHolders  # late: it is hardly ever needed
+
+            self._double_holders = DoubleHolders()
+        return self._double_holders.listed(report, is_complete=is_complete)
 
     def _name_holders(self, report: Report) -> None:
         for key in self._without_holder:
-            holder = report.holders.get(key)
-            if holder is not None:
+            for holder in report.holders.get(key, ()):
                 pod = f"{holder.namespace}/{holder.pod}"
                 extra = {"resource": key[0], "device_id": key[1], "pod": pod}
                 logger.warning("%s: device %s, which is unhealthy, is held by %s", *key, holder, extra=extra)
@@ -389,8 +412,8 @@ def _strange(ids: frozenset[str]) -> str:
     )
 
 
-def _log_end(record: AllocationRecord, holders: Mapping[tuple[str, str], Holder]) -> None:
-    held_by = {str(holders[key]) for key in record.keys if key in holders}
+def _log_end(record: AllocationRecord, holders: Mapping[tuple[str, str], tuple[Holder, ...]]) -> None:
+    held_by = {str(holder) for key in record.keys for holder in holders.get(key, ())}
     before = f", held before by {', '.join(sorted(held_by))}" if held_by else ""
     text = f"given back: {', '.join(record.ids)}{before}"
     logger.info("%s: %s", record.resource, text, extra={"resource": record.resource})
