@@ -28,6 +28,7 @@ QUICK = Pace(
     gap=0.3,
     admission=0.2,
     look=0.2,
+    settled=0.2,
     settling=0.0,
     between=0.05,
     absent=0.2,

@@ -133,10 +133,10 @@ def show(out: TextIO, backend: DeviceBackend, plan: ServingPlan, format: str) ->
 
 
 def _holders(settings: Settings, resources: Collection[str]) -> dict[tuple[str, str], str] | None:
-    """Return which pods hold a device, by resource and device id; None: nobody says so.
+    """Return the pods of devices, by resource and device id. `None` if they are not known.
 
-    A running plugin has asked the kubelet. The kubelet is asked once more only if no plugin of these resources runs: a
-    List may harm (`kdp.kubelet.list_guard`).
+    A running plugin of these resources has listed them. Without one, the command sends a List, which may do harm
+    (`kdp.kubelet.list_guard`).
     """
     served = _served(settings, resources)
     if not served:

@@ -58,7 +58,7 @@ _NO_LIST: Final = "there is no device list yet"
 
 
 def _double(pods: str | None) -> str | None:
-    """Return why a device is not offered that two pods hold; None: it is held by one, or free."""
+    """Return the reason of an Unhealthy device with these two pods. `None` without them."""
     return None if pods is None else f"two pods hold it, {pods}: it is offered again when one of them has ended"
 
 
@@ -210,7 +210,7 @@ class DevicePlugin:
                 self.update(self._found)
 
     def reoffer(self) -> None:
-        """Offer the devices anew: two pods hold one of them, or no longer do."""
+        """Offer the devices again, because one of them has got a second holder, or lost one."""
         if self.inventory.snapshot is not None:
             self.update(self._found)
 

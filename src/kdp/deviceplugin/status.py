@@ -41,7 +41,7 @@ class ResourceStatus:
         kubelet: Why the kubelet seems to hang, although it holds a stream; None: it answers.
         too_large: Why the newest list is not sent: it is larger than the kubelet takes. None: it is sent.
         rival: Which other plugin serves the resource, too; None: none that is known.
-        doubles: The devices that the kubelet has given to two pods, each with the pods in words.
+        doubles: The devices with two pods, each with the names of the pods.
         devices: How many devices are listed.
         healthy: How many of them are healthy.
         faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that
@@ -101,7 +101,7 @@ class ResourceStatus:
 
     @property
     def given_twice(self) -> str | None:
-        """Which devices two pods hold, and what to do; None: no device."""
+        """Name the devices that two pods hold, with the remedy. `None` if there is no such device."""
         if not self.doubles:
             return None
         held = "; ".join(f"{device_id} by {pods}" for device_id, pods in sorted(self.doubles.items())[:MOST_NAMED])

@@ -59,6 +59,9 @@ class ListGuard:
 
     Args:
         directory: The directory of the pod-resources socket.
+
+    Attributes:
+        allocated_at: When an Allocate last came or was answered, on `time.monotonic`'s clock.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -68,6 +71,7 @@ class ListGuard:
         self._timer: asyncio.TimerHandle | None = None
         self._is_held: Observable[bool] = Observable(False)
         self._paused_at = float("-inf")
+        self.allocated_at = float("-inf")
 
     def hold(self, call: asyncio.Task[Any]) -> None:
         """Keep Lists away from an Allocate that has just arrived; an Allocate never waits.
@@ -76,6 +80,7 @@ class ListGuard:
             call: The task of the RPC, which ends when the answer is sent. The lock is dropped `AFTER_ANSWER` later.
         """
         self._running += 1
+        self.allocated_at = time.monotonic()
         call.add_done_callback(self._answered)
         if not self._is_held.value:
             self._is_held.set(True)
@@ -126,6 +131,7 @@ class ListGuard:
 
     def _answered(self, _: object) -> None:
         self._running -= 1
+        self.allocated_at = time.monotonic()
         if self._running == 0:
             self._stop_timer()
             is_long = time.monotonic() - self._paused_at > LONG

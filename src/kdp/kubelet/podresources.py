@@ -74,7 +74,7 @@ class Report:
 
 
 def rival_pods(holders: Iterable[Holder]) -> tuple[tuple[str, str], ...]:
-    """Return namespace and name of the pods that hold one device if there are several; else nothing."""
+    """Return namespace and name of the pods of one device. Empty if all its holders are containers of one pod."""
     pods = tuple(dict.fromkeys((holder.namespace, holder.pod) for holder in holders))
     return pods if len(pods) > 1 else ()
 
@@ -161,7 +161,7 @@ class PodResources:
 
     Args:
         socket: Its socket.
-        guard: Keeps Lists away from the Allocates of this process; None: this process serves none.
+        guard: Keeps Lists away from Allocates. `None` if this process serves no Allocate.
     """
 
     def __init__(self, socket: Path, guard: ListGuard | None = None) -> None:

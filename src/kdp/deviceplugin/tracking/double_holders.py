@@ -23,21 +23,21 @@ _Pods = tuple[tuple[str, str], ...]
 
 @final
 class DoubleHolders:
-    """Remembers these devices until a List names one pod, and logs both moments."""
+    """Remembers these devices until a List names one pod, and logs the beginning and the end."""
 
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str], _Pods] = {}
 
     def of(self, resource: str) -> Mapping[str, str]:
-        """Return the devices of a resource that two pods hold, each with the pods in words."""
+        """Return a resource's devices with two pods, each with the names of the pods."""
         return {device_id: _words(pods) for (name, device_id), pods in self._pods.items() if name == resource}
 
     def listed(self, report: Report, *, is_complete: bool) -> frozenset[str]:
-        """Take a List, and return the resources of which something has changed.
+        """Take a List, and return the resources with a change.
 
         Args:
             report: The List.
-            is_complete: Whether the kubelet knows all its pods; otherwise a missing pod may still hold a device.
+            is_complete: Whether the List is complete; otherwise a missing pod may still hold a device.
         """
         found = {key: pods for key, holders in report.holders.items() if (pods := rival_pods(holders))}
         changed = {key for key, pods in found.items() if self._pods.get(key) != pods}

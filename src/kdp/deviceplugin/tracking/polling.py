@@ -55,7 +55,7 @@ class ListAnswer:
 
     Attributes:
         asked_at: When it was asked, on `time.monotonic`'s clock.
-        report: Who holds what; None: that was not asked, or an Allocate has kept it from being asked.
+        report: The holders. `None` if the round had no List, or if Allocates have postponed it.
         is_complete: Whether the kubelet knows all its pods, so that the report's silence means something.
         allocatable: The devices that the kubelet takes for healthy, by resource; empty if that was not asked.
     """
@@ -85,7 +85,7 @@ class PodResourcesPoller:
 
     Attributes:
         not_before: When the next round may be, on `time.monotonic`'s clock.
-        pod_changed_at: When a pod changed first since the last round; None: none did, or the kubelet does not say.
+        pod_changed_at: Time of the first pod's end since the last round. `None` if the kubelet reports no end.
         pod_changes: Changes with ``pod_changed_at``.
         hang: Whether the kubelet seems to hang.
     """
@@ -137,6 +137,11 @@ class PodResourcesPoller:
             if self.pod_changed_at is None:
                 self.pod_changed_at = time.monotonic()
                 self.pod_changes.set(None)
+
+    @property
+    def running(self) -> Mapping[tuple[str, str], str] | None:
+        """Namespace and name of each pod that runs, with its UID. `None` without a synced pods API."""
+        return self._pods.running if self._pods is not None and self._pods.is_synced else None
 
     @property
     def _is_synced(self) -> bool:
@@ -206,7 +211,7 @@ class PodResourcesPoller:
         return ListAnswer(asked_at=now, report=report, is_complete=is_complete, allocatable=allocatable)
 
     async def _list(self, calls: PodResourcesCalls, resources: Collection[str]) -> Report | None:
-        """Return the kubelet's list; None: Allocates run without a pause, and the next round tries again."""
+        """Return the kubelet's list. `None` if Allocates run without a pause; the next round tries again."""
         try:
             report = await calls.list(resources)
         except ListPostponedError as error:

@@ -9,6 +9,8 @@ One for all resources of a process. Facts about the resources go in (`Tracker.at
   decided in `drift`: a lasting difference makes a new generation.
 * **List** with each comparison if a backend has `DeviceBackend.released`: which pods were there before an Allocate
   tells which of them may hold its devices.
+* No List for `Pace.settled` if the kubelet's pods API (1.37 and later) shows that all holders and suspects of the last
+  List run, and if no Allocate has come since. Then the pods API lists the pods.
 * **List** when a device turns Unhealthy, so that the log can name the pod, and when somebody needs to know it; at
   `Pace.follow`, if somebody looks at who holds what.
 * **List** with the first comparison, and again when the kubelet must know all its pods: a pod may hold a device that
@@ -86,7 +88,7 @@ class Decisions:
         unlisted: Devices that pods hold and that were never listed, by resource, each with its NUMA nodes: list them as
             vanished.
         ended: Allocations that pods have given back: release each.
-        contested: Resources of which two pods hold a device, or no longer do: offer their devices anew.
+        contested: Resources with a device that has got a second holder, or lost one: offer their devices again.
         reregistrations: Resources that need a new generation, because the kubelet's view of them stays wrong: each with
             the generation whose list the kubelet does not have, and the difference, for the log.
     """
@@ -129,6 +131,7 @@ class Tracker:
         self._poller = PodResourcesPoller(options.paths, self._pace, self.guard)
         self._resources: dict[str, _Resource] = {}
         self._holders: Mapping[tuple[str, str], tuple[Holder, ...]] | None = None
+        self._is_complete = False
         self._double_holders: DoubleHolders | None = None
         self.holders_asked_at: float | None = None
         self._wants_holders = False
@@ -185,7 +188,7 @@ class Tracker:
         return {device_id: holders for (name, device_id), holders in self._holders.items() if name == resource}
 
     def double_holders(self, resource: str) -> Mapping[str, str]:
-        """Return the resource's devices that two pods hold, each with the pods in words."""
+        """Return the resource's devices with two pods, each with the names of the pods."""
         return {} if self._double_holders is None else self._double_holders.of(resource)
 
     def device_of(self, resource: str, device_id: str) -> str:
@@ -231,7 +234,7 @@ class Tracker:
         """Follow what makes a look due, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.records.run)
-            tasks.start_soon(self._poller.watch_pods, lambda: self._allocations.is_waiting, self._news)
+            tasks.start_soon(self._poller.watch_pods, lambda: self._needs_pods, self._news)
             for source in (self.records.changes, self._poller.pod_changes):
                 tasks.start_soon(self._follow, source)
 
@@ -240,16 +243,34 @@ class Tracker:
         while True:
             await source.after(version)
             version = source.version
+            if self._is_settled(time.monotonic()):
+                self._poller.pod_changed_at = None  # the pod held no device
             self._news.set(None)
 
+    @property
+    def _needs_pods(self) -> bool:
+        return self._allocations.is_waiting or self.records.is_releasing or self._always_lists
+
+    def _is_settled(self, now: float) -> bool:
+        """Whether a new List would be equal to the last one."""
+        running = self._poller.running
+        if running is None or self._holders is None or self.holders_asked_at is None or not self._is_complete:
+            return False
+        is_fresh = self.guard.allocated_at < self.holders_asked_at > now - self._pace.settled
+        holding = {(holder.namespace, holder.pod) for holders in self._holders.values() for holder in holders}
+        return is_fresh and running.keys() >= holding | self._allocations.all_suspects
+
     def _next_look(self) -> float:
+        is_settled = self._is_settled(time.monotonic())
         times = [resource.drift.next_look for resource in self._resources.values()]
-        times.append(self._allocations.next_look())
-        if self._pace.follow is not None:
+        times.append(self._allocations.next_look(is_settled=is_settled))
+        if is_settled and self.holders_asked_at is not None and self._needs_pods:
+            times.append(self.holders_asked_at + self._pace.settled)
+        if self._pace.follow is not None and not is_settled:
             times.append(self._looked_at + self._pace.follow)
         if self._without_holder or self._wants_holders:
             times.append(time.monotonic())
-        if self._poller.pod_changed_at is not None and self._allocations.is_waiting:
+        if self._poller.pod_changed_at is not None and self._needs_pods and not is_settled:
             times.append(self._poller.pod_changed_at + AFTER_EVENT)
         return min((when for when in times if when is not None), default=float("inf"))
 
@@ -272,13 +293,15 @@ class Tracker:
         if not any((r.drift.next_look or now) <= now for r in compared.values()):
             compared = {}
         sent = {name: (r.generation, r.snapshot) for name, r in compared.items()}
+        is_settled = self._is_settled(now)
+        if is_settled and self._poller.running is not None:
+            self._allocations.know_pods(self._poller.running, now)
+        is_owed = (self._allocations.next_look(is_settled=is_settled) or float("inf")) <= now + EARLY
         answer = await self._poller.ask(
             self._resources,
-            wants_list=self._allocations.is_waiting
-            or bool(self._without_holder)
+            wants_list=bool(self._without_holder)
             or self._wants_holders
-            or self.records.is_releasing
-            or self._always_lists,
+            or (is_owed if is_settled else self._needs_pods),
             wants_settled_list=any(resource.is_unasked for resource in self._resources.values()),
             wants_allocatable=bool(sent),
         )
@@ -345,6 +368,7 @@ class Tracker:
 
     def _decide(self, answer: ListAnswer, report: Report) -> Decisions:
         before, self._holders, self.holders_asked_at = self._holders, report.holders, answer.asked_at
+        self._is_complete = answer.is_complete
         self._name_holders(report)
         if self._holder_log is not None:
             self._holder_log.listed(report.holders, is_complete=answer.is_complete)
