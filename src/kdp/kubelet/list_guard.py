@@ -68,7 +68,8 @@ class ListGuard:
         self._directory = directory
         self._running = 0
         self._descriptor: int | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._retrying: asyncio.TimerHandle | None = None
+        self._dropping: asyncio.TimerHandle | None = None
         self._is_held: Observable[bool] = Observable(False)
         self._paused_at = float("-inf")
         self.allocated_at = float("-inf")
@@ -82,11 +83,12 @@ class ListGuard:
         self._running += 1
         self.allocated_at = time.monotonic()
         call.add_done_callback(self._answered)
+        if self._dropping is not None:  # it comes within AFTER_ANSWER of the one before
+            self._dropping.cancel()
+            self._dropping = None
         if not self._is_held.value:
             self._is_held.set(True)
             self._lock()
-        elif self._running == 1:  # within AFTER_ANSWER of the one before
-            self._stop_timer()
 
     @asynccontextmanager
     async def listing(self) -> AsyncGenerator[None]:
@@ -101,8 +103,8 @@ class ListGuard:
             while self._is_held.value or not (descriptor is None or locks.lock(descriptor)):
                 if time.monotonic() > until:
                     raise ListPostponedError(
-                        f"the pods' devices are not listed: Allocates have run on this node for {PATIENCE:g} s without "
-                        "a pause, and a kubelet up to 1.37 may give a device to two pods if it lists meanwhile"
+                        f"Allocates have run on this node for {PATIENCE:g} s without a pause, so the devices of pods "
+                        "are not listed (kubernetes/kubernetes#137534)"
                     )
                 with anyio.move_on_after(RETRY):
                     await self._is_held.after(self._is_held.version)
@@ -118,7 +120,7 @@ class ListGuard:
 
     def _lock(self) -> None:
         """Lock, or try again soon: a List, which another process has sent, lasts some milliseconds."""
-        self._timer = None
+        self._retrying = None
         if self._descriptor is None:
             self._descriptor = self._open()
         if self._descriptor is None:
@@ -127,25 +129,22 @@ class ListGuard:
         if locks.lock(self._descriptor):  # exclusively at first: then no Allocate of another process has run just now
             self._paused_at = time.monotonic()
         if not locks.lock(self._descriptor, is_shared=True):
-            self._timer = asyncio.get_running_loop().call_later(RETRY, self._lock)
+            self._retrying = asyncio.get_running_loop().call_later(RETRY, self._lock)
 
     def _answered(self, _: object) -> None:
         self._running -= 1
         self.allocated_at = time.monotonic()
         if self._running == 0:
-            self._stop_timer()
             is_long = time.monotonic() - self._paused_at > LONG
             pause = SOON_AFTER_ANSWER if is_long else AFTER_ANSWER
-            self._timer = asyncio.get_running_loop().call_later(pause, self._drop)
+            self._dropping = asyncio.get_running_loop().call_later(pause, self._drop)
 
     def _drop(self) -> None:
-        self._timer = None
+        self._dropping = None
+        if self._retrying is not None:
+            self._retrying.cancel()
+            self._retrying = None
         if self._descriptor is not None:
             locks.close(self._descriptor)
             self._descriptor = None
         self._is_held.set(False)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -24,8 +24,8 @@ CHANGES = 20
 
 def quicker(pace: Pace) -> Pace:
     """Return a pace that is `FASTER`, in all its times."""
-    times = attrs.asdict(pace)
-    return Pace(**{name: None if seconds is None else seconds / FASTER for name, seconds in times.items()})
+    times = {name: seconds for name, seconds in attrs.asdict(pace).items() if seconds is not None}
+    return attrs.evolve(pace, **{name: seconds / FASTER for name, seconds in times.items()})
 
 
 def lists(kubelet: SimulatedKubelet) -> int:
@@ -48,12 +48,10 @@ async def test_lists_of_a_day(
         await until(lambda: len(manager.holders(RESOURCE) or {}) == HOLDERS)
         await anyio.sleep(120 / FASTER)
         before = lists(kubelet)
-        for change in range(CHANGES):
-            if change % 2 == 0:
-                pod = Pod.asking({}, name=f"short-{change}")
-                await kubelet.admit(pod)
-            else:
-                await kubelet.delete(pod)
+        for number in range(CHANGES // 2):
+            short = await kubelet.admit(Pod.asking({}, name=f"short-{number}"))
+            await anyio.sleep(3600 / CHANGES / FASTER)
+            await kubelet.delete(short.pod)
             await anyio.sleep(3600 / CHANGES / FASTER)
         of_a_day = 24.0 * (lists(kubelet) - before)
         figure(f"Lists of a day, {profile}", of_a_day, "Lists")
@@ -86,7 +84,11 @@ async def test_where_the_pods_api_ends_lists_go_on(kubelet: SimulatedKubelet, mo
     async with connected(kubelet, backend, pace=pace) as manager:
         await kubelet.admit(Pod.asking({RESOURCE: 1}))
         await until(lambda: manager.holders(RESOURCE))
-        monkeypatch.setattr(podsapi, "_told_of", lambda _: {}[1])  # a pod that cannot be read
+
+        def refuse(_: bytes) -> None:
+            raise IndexError
+
+        monkeypatch.setattr(podsapi, "_told_of", refuse)  # the pod cannot be read
         await kubelet.admit(Pod.asking({}))
         before = lists(kubelet)
         await until(lambda: lists(kubelet) > before + 3, story=kubelet.events.story)

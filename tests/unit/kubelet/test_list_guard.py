@@ -99,6 +99,19 @@ async def test_an_allocate_does_not_wait_for_a_list_and_the_next_list_waits_for_
     await until(lambda: can_lock(tmp_path))
 
 
+async def test_an_allocate_that_was_answered_during_a_list_was_not_guarded(tmp_path: Path) -> None:
+    """The lock was not tried again after the answer, nor for the next Allocate, which came soon."""
+    plugin, lister, other = ListGuard(tmp_path), ListGuard(tmp_path), ListGuard(tmp_path)
+    async with lister.listing():
+        async with allocate(plugin):
+            pass
+        async with allocate(plugin):
+            pass
+    async with allocate(plugin):
+        await until(lambda: not can_lock(tmp_path))
+        assert not await lists(other)
+
+
 def can_lock(directory: Path) -> bool:
     """Whether another process may lock a directory exclusively."""
     return subprocess.run(["flock", "--nonblock", directory, "true"], check=False).returncode == 0
