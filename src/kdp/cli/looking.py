@@ -133,7 +133,7 @@ def show(out: TextIO, backend: DeviceBackend, plan: ServingPlan, format: str) ->
 
 
 def _holders(settings: Settings, resources: Collection[str]) -> dict[tuple[str, str], str] | None:
-    """Return the pods of devices, by resource and device id. `None` if they are not known.
+    """Return the pods of devices, by resource and device id. `None` if the kubelet and the plugins do not tell.
 
     A running plugin of these resources has listed them. Without one, the command sends a List, which may do harm
     (`kdp.kubelet.list_guard`).
@@ -146,7 +146,7 @@ def _holders(settings: Settings, resources: Collection[str]) -> dict[tuple[str, 
 
 
 def _served(settings: Settings, resources: Collection[str]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return those of these resources that running plugins serve, each with the devices of its status document."""
+    """Return the resources among these that running plugins serve, each with the devices of the status document."""
     found: list[tuple[str, list[dict[str, Any]]]] = []
     living, _ = living_plugins(
         socket=None, state_dir=_given(settings.state_dir), kubelet_root=_given(settings.kubelet_root)

@@ -42,10 +42,10 @@ LONG: Final = 3.0
 """Seconds without a pause between Allocates after which a List may follow an answer sooner."""
 
 PATIENCE: Final = 5.0
-"""Seconds that a List waits for a pause before it is given up."""
+"""Seconds that a List waits for a pause before the guard postpones it."""
 
 RETRY: Final = 0.01
-"""Seconds between two tries to lock: the kernel notifies nobody who does not block."""
+"""Seconds between two tries to lock. The kernel wakes blocked callers only, and a blocked event loop serves no call."""
 
 
 @final

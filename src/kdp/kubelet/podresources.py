@@ -96,7 +96,7 @@ class PodResourcesCalls:
         self._guard = guard
 
     async def list(self, resources: Iterable[str] | None = None) -> Report:
-        """Return which containers hold which devices: those of these resources, or all."""
+        """List the node's pods, and return the holders of these resources, or of all."""
         reply = await self._list()
         wanted = None if resources is None else frozenset(resources)
         holders: dict[tuple[str, str], tuple[Holder, ...]] = {}

@@ -1,8 +1,8 @@
 """`PodsWatch`: which pods of the node run, as the kubelet says (the pods API, contract section 10).
 
-From Kubernetes 1.37 on the kubelet can be watched. A pod's end is a reason to ask the pod-resources API, which alone
-knows of devices; as long as all holders run, there is none. An end in this API proves nothing: containers of a pod that
-was deleted by force may still run.
+From Kubernetes 1.37 on the kubelet can be watched. A pod's end is a reason to ask the pod-resources API, which has
+the devices. As long as all holders run, there is no reason. An end in this API proves nothing: containers may still run
+after a forced deletion of their pod.
 
 The API says one thing more that no other does: whether the kubelet has heard of all its pods yet. Until then a missing
 pod may still be there.
@@ -33,14 +33,14 @@ SLOWEST_TRY = 60.0
 
 
 _ENDED: Final = frozenset(["Succeeded", "Failed"])
-"""Phases of a pod whose containers have all ended for good."""
+"""Phases of a pod without a running container."""
 
 _LENGTHS: Final = {1: 8, 5: 4}
 """Bytes of a value by its wire type."""
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and value of a serialized message's strings and messages; the others are passed over.
+    """Yield number and value of a serialized message's strings and messages, and skip its other fields.
 
     The message of a pod has a thousand classes; two of its strings matter here.
     """

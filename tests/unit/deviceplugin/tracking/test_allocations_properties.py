@@ -563,7 +563,8 @@ MUTANTS = [
     Mutant(
         6,
         "nobody looks for what has vanished",
-        "        times += [self._next_look_at(key, self._tracks[key], owed=False) for key in self._vanished]\n",
+        "        times += [\n            self._next_look_at(key, self._tracks[key], owed=False, is_settled=is_settled) "
+        "for key in self._vanished\n        ]\n",
         "",
     ),
     Mutant(
