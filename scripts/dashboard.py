@@ -303,6 +303,10 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                         "{{instance}} {{resource_name}} contested",
                     ),
                     Query(
+                        f"sum by (instance, resource_name) (kdp_devices_given_twice{{{OF_RESOURCE}}})",
+                        "{{instance}} {{resource_name}} devices given twice",
+                    ),
+                    Query(
                         f"sum by (instance, resource_name) (kdp_foreign_devices{{{OF_RESOURCE}}})",
                         "{{instance}} {{resource_name}} foreign devices",
                     ),

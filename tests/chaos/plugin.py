@@ -29,7 +29,16 @@ CLOCK = ".clock"
 SICK = "sick"
 
 QUICK = Pace(
-    gap=0.3, look=0.2, settling=2.0, between=0.02, absent=0.5, after_connect=0.2, period=1.0, again=0.3, lasting=0.5
+    gap=0.3,
+    look=0.2,
+    settled=1.0,
+    settling=2.0,
+    between=0.02,
+    absent=0.5,
+    after_connect=0.2,
+    period=1.0,
+    again=0.3,
+    lasting=0.5,
 )
 """The pauses of tracking, shortened, so that an hour holds many lives of allocations."""
 

@@ -17,7 +17,7 @@ from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.options import ManagerOptions, Pace
 from kdp.kubelet import KubeletPaths
 
-PACE = Pace(gap=0.3, look=0.2, settling=0.0, between=0.05, after_connect=0.2, period=1.0)
+PACE = Pace(gap=0.3, look=0.2, settled=0.2, settling=0.0, between=0.05, after_connect=0.2, period=1.0)
 
 
 class Returning(kdp.DeviceBackend):

@@ -60,7 +60,11 @@ async def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
     folder, count, seconds, mode = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
     paths = KubeletPaths.simulated(sys.argv[5]) if sys.argv[5:] else KubeletPaths.under()
-    pace = Pace(gap=0.3, admission=0.2, look=0.1, settling=0.0, between=0.05) if sys.argv[5:] else Pace(gap=3.0)
+    pace = (
+        Pace(gap=0.3, admission=0.2, look=0.1, settled=0.1, settling=0.0, between=0.05)
+        if sys.argv[5:]
+        else Pace(gap=3.0)
+    )
     backend = Scratches(folder, count, seconds)
     async with AsyncExitStack() as stack:
         if mode == "dra":

@@ -28,6 +28,7 @@ QUICK = Pace(
     gap=0.3,
     admission=0.2,
     look=0.2,
+    settled=0.2,
     settling=0.0,
     between=0.05,
     absent=0.2,
@@ -87,7 +88,7 @@ async def test_who_holds_what(devmgr: DeviceManager) -> None:
         [held] = admitted.devices(RESOURCE)
         async with PodResources(devmgr.paths.pod_resources_socket).connect() as calls:
             report = await calls.list()
-            assert report.holders == {(RESOURCE, held): Holder(admitted.pod.namespace, admitted.pod.name, "main")}
+            assert report.holders == {(RESOURCE, held): (Holder(admitted.pod.namespace, admitted.pod.name, "main"),)}
             assert (admitted.pod.namespace, admitted.pod.name) in report.pods
             assert await calls.allocatable() == {RESOURCE: {"w0", "w1"}}
 
@@ -130,7 +131,7 @@ async def test_an_admitted_pod_is_named_before_its_containers_start(devmgr: Devi
         await devmgr.until(allocatable={RESOURCE: 3})
         await devmgr.admit(pod, start=False)
         async with PodResources(devmgr.paths.pod_resources_socket).connect() as calls:
-            assert [holder.container for holder in (await calls.list()).holders.values()] == ["main"]
+            assert [holder.container for (holder,) in (await calls.list()).holders.values()] == ["main"]
         await anyio.sleep(1.5)
         assert backend.returned == []
         await devmgr.delete(pod)

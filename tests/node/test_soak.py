@@ -29,7 +29,7 @@ from .nodekit import DeviceManager
 
 ALLOCATIONS = int(os.environ.get("KDP_SOAK", "300"))
 DEVICES = 64
-PACE = Pace(gap=0.3, look=0.2, settling=2.0, between=0.02, after_connect=0.2, period=5.0)
+PACE = Pace(gap=0.3, look=0.2, settled=1.0, settling=2.0, between=0.02, after_connect=0.2, period=5.0)
 
 
 class Numbered(kdp.DeviceBackend):

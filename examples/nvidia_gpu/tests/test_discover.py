@@ -197,19 +197,22 @@ def test_a_driver_that_numbers_its_nodes_anew_is_asked_again(make: Make) -> None
             f"/dev/nvidia{index}",
             f"/dev/nvidia{1 - index}",
         ]
-        assert (old.identity, new.identity) == (f"minor number {index}", f"minor number {1 - index}")
+        numbers = index, 1 - index
+        assert [old.identity, new.identity] == [f"{GPU(index)}, minor number {number}" for number in numbers]
 
 
 @pytest.mark.parametrize(
     ("options", "identity"),
     [
-        ({"strategies": ["envvar", "cdi"]}, ""),
-        ({"strategies": ["cdi"], "naming": "index"}, "index 1"),
-        ({"strategies": ["device-nodes"], "naming": "index"}, "minor number 5"),
-        ({"strategies": ["envvar", "device-nodes"], "naming": "index"}, "index 1, minor number 5"),
+        ({"strategies": ["envvar", "cdi"]}, GPU(1)),
+        ({"strategies": ["cdi"], "naming": "index"}, f"{GPU(1)}, index 1"),
+        ({"strategies": ["device-nodes"], "naming": "index"}, f"{GPU(1)}, minor number 5"),
+        ({"strategies": ["envvar", "device-nodes"], "naming": "index"}, f"{GPU(1)}, index 1, minor number 5"),
     ],
 )
-def test_numbers_that_a_container_is_given_are_the_identity(make: Make, options: dict[str, Any], identity: str) -> None:
+def test_the_uuid_and_numbers_that_a_container_is_given_are_the_identity(
+    make: Make, options: dict[str, Any], identity: str
+) -> None:
     _, backend = make(NvmlState(gpus=(GpuState(), GpuState(minor=5))), nvidia_runtime=True, **options)
     assert found(backend)[GPU(1)].identity == identity
 

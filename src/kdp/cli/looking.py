@@ -21,16 +21,19 @@ from ..daemon.sources import warn_of_slips
 from ..errors import HookFailedError, InvalidValueError, KdpError, in_one_line, sentence
 from ..model.devices import Version
 from ..model.quantities import Quantity
+from . import asking
 from .failures import Failure, warn
+from .living import living_plugins
 from .streams import console, shown, table
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
 
     from ..daemon.plan import ServingPlan
+    from ..daemon.settings import Settings
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
@@ -111,7 +114,7 @@ def show(out: TextIO, backend: DeviceBackend, plan: ServingPlan, format: str) ->
     try:
         found = listed(discovered(backend, plan))
         # A snapshot is of another node.
-        holders = _holders(plan.settings.paths.pod_resources_socket) if plan.settings.snapshot is None else None
+        holders = _holders(plan.settings, found) if plan.settings.snapshot is None else None
     except KdpError as error:
         raise Failure(sentence(error)) from None
     if backend.resource is not None:
@@ -129,8 +132,40 @@ def show(out: TextIO, backend: DeviceBackend, plan: ServingPlan, format: str) ->
         _print_tables(out, found, holders or {})
 
 
-def _holders(socket: Path) -> dict[tuple[str, str], str] | None:
-    """Return which pod holds a device, by resource and device id; None: the kubelet does not say."""
+def _holders(settings: Settings, resources: Collection[str]) -> dict[tuple[str, str], str] | None:
+    """Return the pods of devices, by resource and device id. `None` if the kubelet and the plugins do not tell.
+
+    A running plugin of these resources has listed them. Without one, the command sends a List, which may do harm
+    (`kdp.kubelet.list_guard`).
+    """
+    served = _served(settings, resources)
+    if not served:
+        return _asked_of_kubelet(settings.paths.pod_resources_socket)
+    told = [(name, device) for name, listed in served for device in listed if "held_by" in device]
+    return {(name, device["id"]): device["held_by"] for name, device in told if device["held_by"]} if told else None
+
+
+def _served(settings: Settings, resources: Collection[str]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the resources among these that running plugins serve, each with the devices of the status document."""
+    found: list[tuple[str, list[dict[str, Any]]]] = []
+    living, _ = living_plugins(
+        socket=None, state_dir=_given(settings.state_dir), kubelet_root=_given(settings.kubelet_root)
+    )
+    for socket in living:
+        code, text = asking.ask(str(socket), "/status.json")
+        try:
+            served = json.loads(text)["resources"] if code == 0 else ()
+            found += [(each["name"], each["listed"]) for each in served if each["name"] in resources]
+        except (ValueError, LookupError, TypeError, AttributeError):
+            continue  # another version of kdp, or another program
+    return found
+
+
+def _given(place: Path | None) -> str | None:
+    return None if place is None else str(place)
+
+
+def _asked_of_kubelet(socket: Path) -> dict[tuple[str, str], str] | None:
     import anyio
 
     try:
@@ -153,7 +188,7 @@ async def _asked(socket: Path) -> dict[tuple[str, str], str] | None:
     except PodResourcesError as error:
         warn(f"{sentence(error)}; which pod holds a device is not shown")
         return None
-    return {key: str(holder) for key, holder in report.holders.items()}
+    return {key: ", ".join(map(str, holders)) for key, holders in report.holders.items()}
 
 
 def as_json(device: Device) -> dict[str, object]:

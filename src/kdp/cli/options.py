@@ -39,6 +39,7 @@ SETTING_GROUPS: Final = {
         "pool_nodes",
         "pod_uid",
         "health_taint",
+        "replaces",
         "device_status",
         "device_metadata",
     ),

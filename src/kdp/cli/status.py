@@ -168,7 +168,7 @@ def _show(out: TextIO, where: str, answer: tuple[int, str], format: str) -> bool
     return bool(found["ready"])
 
 
-_TROUBLES: Final = ("cdi", "too_large", "rival", "kubelet")
+_TROUBLES: Final = ("cdi", "too_large", "rival", "given_twice", "kubelet")
 """What a resource tells that leaves it ready."""
 
 

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from ..errors import InvalidValueError
 from ..model.health_policy import HealthPolicy
-from ..model.names import MAX_REPLICAS, check_label_name, check_label_value
+from ..model.names import MAX_REPLICAS, check_label_name, check_label_value, check_resource_name
 from ..startup import shown
 
 if TYPE_CHECKING:
@@ -212,6 +212,12 @@ def driver_name(value: object) -> str:
 
     with _refusing():
         return check_driver_name(text(value))
+
+
+def resource(value: object) -> str:
+    """Read the name of an extended resource."""
+    with _refusing():
+        return check_resource_name(text(value))
 
 
 def pool(value: object) -> str:

@@ -220,6 +220,7 @@ def _driver_or_controller(
         device_status=settings.device_status == "on",
         device_metadata=settings.device_metadata == "on",
         follows_pods=settings.metrics == "pods",
+        replaces=() if settings.replaces is None else (settings.replaces,),
     )
     return DraDriver(plan.served(), options, states=plan.states)
 

@@ -354,6 +354,13 @@ class Settings:
         "NoSchedule|NoExecute|None|off",
         modes=DRA,
     )
+    replaces: str | None = setting(
+        None,
+        parsers.resource,
+        "DRA: another plugin's resource for the same devices; while a pod holds some of it, no claim gets a device.",
+        "RESOURCE",
+        modes=NODE_DRIVER,
+    )
     device_status: Switch = setting(
         "off",
         parsers.OneOf(Switch),
@@ -477,6 +484,7 @@ class ServeOptions(TypedDict, total=False):
     pod_uid: str
     kubeconfig: str | os.PathLike[str]
     health_taint: Literal["NoSchedule", "NoExecute", "None", "off"]
+    replaces: str
     device_status: Switch
     device_metadata: Switch
 

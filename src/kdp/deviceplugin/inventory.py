@@ -154,12 +154,16 @@ class Inventory:
         """When the next tombstone expires; None: there is none."""
         return min(self._tombstones.values(), default=None)
 
-    def update(self, devices: Iterable[Device], now: float) -> ListChange:
+    def update(
+        self, devices: Iterable[Device], now: float, *, answering: Mapping[str, Health] | None = None
+    ) -> ListChange:
         """Take the whole truth about the hardware.
 
         Args:
             devices: All devices of this resource that are there; ids are unique (the caller has checked).
             now: The time in seconds on any clock that only grows.
+            answering: The health of vanished devices that pods hold and whose hardware answers under another name, by
+                id: a kubelet that starts again refuses the container of an Unhealthy device.
 
         Raises:
             ListTooLargeError: All of them Unhealthy would not fit the kubelet's limit. Nothing has changed.
@@ -167,10 +171,11 @@ class Inventory:
         table = {device.id: device for device in devices}
         tombstones: dict[str, float] = {}
         for device_id in [device_id for device_id in self._table if device_id not in table]:
+            until = self._tombstones.get(device_id, now + self._tombstone_seconds)
+            health = (answering or {}).get(device_id) or _gone(now)
             device = self._table[device_id]
-            until = self._tombstones.get(device_id)
-            if until is None:
-                until, device = now + self._tombstone_seconds, attrs.evolve(device, health=_gone(now))
+            if device_id not in self._tombstones or device.health != health:
+                device = attrs.evolve(device, health=health)
             if until > now:
                 tombstones[device_id] = until
                 table[device_id] = device
@@ -182,7 +187,9 @@ class Inventory:
             if device_id in self._tombstones:
                 self._tombstones[device_id] = now + self._tombstone_seconds
 
-    def adopt(self, held: Mapping[str, Sequence[int]], now: float) -> ListChange:
+    def adopt(
+        self, held: Mapping[str, Sequence[int]], now: float, *, answering: Mapping[str, Health] | None = None
+    ) -> ListChange:
         """List as tombstones the devices that pods hold and the hardware lacks: an earlier process listed them.
 
         Ids that are listed already, and what no device can be, are passed over.
@@ -191,11 +198,13 @@ class Inventory:
             held: The NUMA nodes of those devices by id, as the process before told them: at its next start the kubelet
                 would refuse their pods without.
             now: As in `update`.
+            answering: As in `update`.
         """
         found: dict[str, Device] = {}
         for device_id in [device_id for device_id in held if device_id not in self._table]:
             with suppress(InvalidValueError):
-                found[device_id] = Device(id=device_id, health=_gone(now), numa_nodes=held[device_id])
+                health = (answering or {}).get(device_id) or _gone(now)
+                found[device_id] = Device(id=device_id, health=health, numa_nodes=held[device_id])
         if not found or self.snapshot is None:
             return _NOTHING
         until = dict.fromkeys(found, now + self._tombstone_seconds)

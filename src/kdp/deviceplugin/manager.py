@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import anyio
@@ -21,15 +21,18 @@ from ..kubelet import KubeletWatch
 from ..model.backend import WrappedBackend
 from ..startup import shown
 from ..supervision.backend_validation import agreed_host, resource_of, scrubs, static_resources
-from ..supervision.given import taken
+from ..supervision.conditions import HELD
+from ..supervision.publisher import LOOK_PAUSE
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
+from .held import HeldDevices, is_recorded
 from .options import ManagerOptions
 from .plugin import DevicePlugin
 from .registration import SocketNames
 from .releasing import Releaser
 from .status import ABSENT, ResourceStatus, failures_of
+from .tracking.records import ADOPT_PATIENCE
 from .tracking.store import AllocationOwner
 from .tracking.tracker import Tracker
 from .wire import check_renderable
@@ -97,7 +100,8 @@ class PluginManager(Service):
         self._host = agreed_host(backends, options.host)
         self._kubelet = KubeletWatch(options.directory, options.history)
         self._tracker = Tracker(options)
-        self._releaser = Releaser(self._tracker)
+        self._held = HeldDevices(self._host, self._tracker, self._supervisors, self._vanished)
+        self._releaser = Releaser(self._tracker, self._held, judged=self._judge_again)
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
         self._claims = threading.Lock()
@@ -120,7 +124,7 @@ class PluginManager(Service):
                 wants_counters=True,
             )
             scrubs(backend, options.release_policy)  # refuses what cannot be
-            supervisor.outdated = functools.partial(self._outdated, backend)
+            supervisor.outdated = functools.partial(self._outdated, supervisor)
             for resource in static_resources(backend):
                 if resource in self._owners:
                     raise ConfigurationError(
@@ -132,6 +136,8 @@ class PluginManager(Service):
                 self._claimed[resource] = backend
             self._supervisors.append(supervisor)
         self._unapplied = {*self._supervisors}
+        self._renamed: set[str] = set()
+        self._has_looked_beside = anyio.Event()
 
     # -- what others ask for -------------------------------------------------------------------------------------------
 
@@ -185,8 +191,8 @@ class PluginManager(Service):
         owner = self._owners.get(resource)
         return None if owner is None else owner.discovery.value.problem
 
-    def holders(self, resource: str) -> Mapping[str, Holder] | None:
-        """Return who holds a resource's devices; see `Tracker.holders`."""
+    def holders(self, resource: str) -> Mapping[str, tuple[Holder, ...]] | None:
+        """Return the containers that hold a resource's devices; see `Tracker.holders`."""
         return self._tracker.holders(resource)
 
     def device_of(self, resource: str, device_id: str) -> str:
@@ -245,6 +251,8 @@ class PluginManager(Service):
         self._tasks.start_soon(self._watch_kubelet)
         self._tasks.start_soon(self._tracker.run)
         self._tasks.start_soon(self._follow_tracker)
+        if self._options.state_dir is not None:
+            self._tasks.start_soon(self._follow_processes)
 
     async def _watch_kubelet(self) -> None:
         try:
@@ -287,6 +295,34 @@ class PluginManager(Service):
             if name not in self._plugins:
                 self._attach(name, supervisor)
                 await self._tracker.records.adopted(name)
+        if self._options.state_dir is not None:
+            with anyio.move_on_after(ADOPT_PATIENCE):
+                await self._has_looked_beside.wait()
+
+    async def _follow_processes(self) -> None:
+        """Look regularly for allocations that other processes gave, or this plugin under another resource's name."""
+        while True:
+            if self._held.take_beside(await self._tracker.records.beside()):
+                self._judge_again()
+            self._has_looked_beside.set()
+            for resource, supervisor in self._held.renamed().items():
+                if await self._tracker.records.is_abandoned(resource):
+                    await self._take_over(resource, supervisor)
+            await anyio.sleep(LOOK_PAUSE)
+
+    async def _take_over(self, resource: str, supervisor: Supervisor) -> None:
+        """Serve a resource again that has another name now, until no pod holds a device by the old name.
+
+        A kubelet that starts again refuses the containers of devices that are not listed.
+        """
+        self._renamed.add(resource)
+        self._owners[resource] = supervisor
+        with self._claims:
+            self._claimed[resource] = supervisor.backend
+        self._attach(resource, supervisor)
+        await self._tracker.records.adopted(resource)
+        self._held.take_beside(await self._tracker.records.beside())
+        self._judge_again()
 
     def _attach(self, resource: str, supervisor: Supervisor) -> None:
         backend, overridden = supervisor.backend, supervisor.hooks.overridden
@@ -296,25 +332,36 @@ class PluginManager(Service):
             has_counters=overridden("counters"),
             place=backend.device_of if isinstance(backend, WrappedBackend) else None,
             scrubs=scrubs(backend, self._options.release_policy),
-            adopted=supervisor.judge_again,
+            adopted=self._judge_again,
         )
         self._tracker.attach(resource, owner)
         self._releaser.attach(resource, supervisor)
 
-    def _outdated(self, backend: DeviceBackend, devices: Sequence[Device]) -> dict[str, tuple[Condition, ...]]:
+    def _outdated(self, supervisor: Supervisor, devices: Sequence[Device]) -> dict[str, tuple[Condition, ...]]:
         """Return the conditions that the allocations of pods cause, by device id."""
-        answers = self._tracker.records.answers(backend)
-        if not answers:  # of ten thousand devices none is looked at where pods hold none
-            return {}
         now = time.monotonic()
         found: dict[str, tuple[Condition, ...]] = {
-            device_id: (held,) for device_id, held in taken(devices, answers, now).items()
+            device_id: (HELD.because(why, now),) for device_id, why in self._held.judge(supervisor, devices).items()
         }
+        if not self._tracker.records.has_given:  # of ten thousand devices none is looked at while pods hold none
+            return found
         for device in devices:
-            given = self._tracker.records.given(resource_of(device, backend), device.id)
+            given = self._tracker.records.given(resource_of(device, supervisor.backend), device.id)
             if given is not None and (outdated := given.outdated(device, now)) is not None:
                 found[device.id] = (outdated, *found.get(device.id, ()))
         return found
+
+    def _vanished(self) -> Iterator[tuple[tuple[str, str], Device]]:
+        """Yield the devices that are listed although discovery lacks them, each with its resource and id."""
+        for name, plugin in self._plugins.items():
+            if plugin.inventory.snapshot is not None:
+                for device_id in plugin.inventory.tombstones:
+                    yield (name, device_id), plugin.inventory.snapshot.devices[device_id]
+
+    def _judge_again(self) -> None:
+        """Judge the devices of all backends again: a container has given some back."""
+        for supervisor in self._supervisors:
+            supervisor.judge_again()
 
     def _grouped(self, supervisor: Supervisor) -> dict[str, dict[str, Device]]:
         """Return the newest discovery's devices by resource and id; nothing as long as no discovery has succeeded."""
@@ -341,17 +388,30 @@ class PluginManager(Service):
         for name, group in groups.items():
             for other, plugin in self._plugins.items():
                 if other != name and (moved := plugin.inventory.tombstones & group.keys()):
-                    plugin.forget(moved)  # an id is unique in the process: it lives where it is now
+                    # An id is unique in the process, and lives where it is now. A pod may hold it under the old name.
+                    plugin.forget(each for each in moved if self._is_known_free(plugin, each))
             self._owners[name] = supervisor
             plugin = self._plugins.get(name) or self._start(name, supervisor)
             plugin.update(group.values())
-            if name not in supervisor.discovery.value.resources and plugin.is_empty:
+            is_owed = name in self._renamed and self._tracker.records.owes(name)
+            if name not in supervisor.discovery.value.resources and plugin.is_empty and not is_owed:
+                self._renamed.discard(name)
                 del self._plugins[name], self._owners[name]
                 with self._claims:
                     self._claimed.pop(name, None)
                 self._tracker.detach(name)
                 plugin.withdraw()
         self._unapplied.discard(supervisor)
+
+    def _is_known_free(self, plugin: DevicePlugin, device_id: str) -> bool:
+        """Return whether no pod holds a vanished device: its Allocate would be recorded, and is not."""
+        snapshot = plugin.inventory.snapshot
+        is_held = self._tracker.records.given(plugin.resource, device_id) is not None
+        return (
+            not is_held
+            and snapshot is not None
+            and is_recorded(snapshot.devices[device_id], plugin.supervisor.backend.joined_env)
+        )
 
     def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
         plugin = DevicePlugin(
@@ -361,6 +421,7 @@ class PluginManager(Service):
             host=self._host,
             kubelet=self._kubelet,
             tracker=self._tracker,
+            held=self._held,
         )
         self._attach(resource, supervisor)
         self._plugins[resource] = plugin  # last: one whose start fails is started anew
@@ -382,10 +443,14 @@ class PluginManager(Service):
                 plugin.forget(gone)
             if unlisted := decisions.unlisted.get(name):
                 plugin.adopt(unlisted)
+            if name in decisions.contested:
+                plugin.reoffer()
         for name, (generation, reason) in decisions.reregistrations.items():
             if name in self._plugins:
                 self._plugins[name].reregister(generation, reason)
         self._releaser.release(decisions.ended, self._tasks)
+        if decisions.gone:
+            self._judge_again()
         for supervisor in {self._owners[name]: None for name in decisions.gone if name in self._owners}:
             # A resource whose last device has gone may have to go, too.
             self._apply(supervisor, self._grouped(supervisor))

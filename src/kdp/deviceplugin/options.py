@@ -34,6 +34,7 @@ class Pace:
         admission: From a list that names a pod to an Allocate that cannot be of that pod's admission any more: the
             Allocates of other plugins may come between.
         look: Between two lists while something is owed and nothing says that a look is due.
+        settled: Between two lists while the kubelet's pods API shows that all pods of the last one run.
         settling: Until a kubelet is assumed to know all its pods, if nothing says so (docs/explanation/decisions.md).
         between: Between two rounds of questions: the kubelet answers some and throttles more (contract section 10).
         retry: From a release that failed to the next try; doubled after each that fails (`RETRY_MOST`, `SCRUB_MOST`).
@@ -51,6 +52,7 @@ class Pace:
     gap: float = 30.0
     admission: float = 10.0
     look: float = 60.0
+    settled: float = 600.0
     settling: float = 600.0
     between: float = 1.0
     retry: float = 5.0

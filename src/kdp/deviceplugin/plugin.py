@@ -25,7 +25,7 @@ from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
 from ..supervision.backend_validation import scrubs
 from ..supervision.change_log import ChangeLog
-from ..supervision.conditions import OBSTACLE
+from ..supervision.conditions import CONTESTED, OBSTACLE
 from ..supervision.given import owners_of
 from ..supervision.publisher import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ..supervision.health import DeviceHealth
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
+    from .held import HeldDevices
     from .options import ManagerOptions
     from .status import Cause
     from .tracking.tracker import Tracker
@@ -58,6 +59,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NO_LIST: Final = "there is no device list yet"
+
+
+def _contested(pods: str | None) -> Condition | None:
+    """Return the condition of a device that these two pods hold. `None` without them."""
+    if pods is None:
+        return None
+    reason = f"two pods hold it, {pods}: it is offered again when one of them has ended"
+    return CONTESTED.because(reason, time.monotonic())
 
 
 class DevicePlugin:
@@ -70,6 +79,7 @@ class DevicePlugin:
         host: The node's files.
         kubelet: Says whether a kubelet is there.
         tracker: Takes what is found out about the devices, and says what pods hold.
+        held: Says which devices containers have under other names.
 
     Attributes:
         supervisor: As given.
@@ -89,6 +99,7 @@ class DevicePlugin:
         host: Host,
         kubelet: KubeletWatch,
         tracker: Tracker,
+        held: HeldDevices,
     ) -> None:
         self.resource = resource
         self.inventory = Inventory(encode=encode_device, worst_case=worst_case_bytes)
@@ -108,6 +119,7 @@ class DevicePlugin:
 
             self._cdi = ResourceCdi(resource, options.cdi, host, supervisor.backend.joined_env)
         self._tracker = tracker
+        self._held = held
         self._scrubs = scrubs(supervisor.backend, options.release_policy)
         self._session = Session(backoff=Backoff(), watcher=self._options.is_watcher)
         self._mailbox: asyncio.Queue[session.Event] = asyncio.Queue()
@@ -129,7 +141,8 @@ class DevicePlugin:
         self._describe(self._found)  # before the kubelet hears of them
         is_first = self.inventory.snapshot is None
         try:
-            change = self.inventory.update(self._offered(self._found), time.monotonic())
+            offered = self._offered(self._found)
+            change = self.inventory.update(offered, time.monotonic(), answering=self._held.answering(self.resource))
         except ListTooLargeError as error:
             if str(error) != self._list_problem:
                 logger.error("%s: %s", self.resource, error, extra={"resource": self.resource})
@@ -174,6 +187,8 @@ class DevicePlugin:
             devices = without_blocked(devices, lambda device: unsaved or withheld.get(device.id), before)
         elif late := records.unreleased(self.resource):
             devices = without_blocked(devices, lambda device: late.get(device.id), before)
+        if doubles := self._tracker.double_holders(self.resource):
+            devices = without_blocked(devices, lambda device: _contested(doubles.get(device.id)), before)
         if any(device.consumes for device in devices):
             held = records.consumption(self.supervisor.backend)
             if short := self.supervisor.shortages(devices, held):
@@ -214,6 +229,11 @@ class DevicePlugin:
             if cdi.problem != self._problem_offered and self.inventory.snapshot is not None:
                 self.update(self._found)
 
+    def reoffer(self) -> None:
+        """Offer the devices again, because one of them has got a second holder, or lost one."""
+        if self.inventory.snapshot is not None:
+            self.update(self._found)
+
     def withdraw(self) -> None:
         """Stop because the resource is there no more."""
         if self._cdi is not None:
@@ -228,7 +248,8 @@ class DevicePlugin:
 
     def adopt(self, held: Mapping[str, Sequence[int]]) -> None:
         """List as tombstones the devices that pods hold, with their NUMA nodes: they vanished before this process."""
-        self._announce(self.inventory.adopt(held, time.monotonic()))
+        answering = self._held.answering(self.resource)
+        self._announce(self.inventory.adopt(held, time.monotonic(), answering=answering))
         self._report_list()
 
     def hold(self, ids: Iterable[str]) -> None:
@@ -282,12 +303,13 @@ class DevicePlugin:
             cdi=None if self._cdi is None else self._cdi.problem,
             too_large=self._list_problem,
             kubelet=self._tracker.kubelet_problem,
+            doubles=self._tracker.double_holders(self.resource),
             rival=self._rivals.problem or self._tracker.strangers(self.resource),
             cause=cause or (None if obstacle is None else "obstacle"),
             view=self._tracker.view(self.resource),
             vanished=len(self.inventory.tombstones),
             since=self._since,
-            holders=None if holders is None else {i: str(holder) for i, holder in holders.items()},
+            holders=None if holders is None else {i: ", ".join(map(str, held)) for i, held in holders.items()},
         )
 
     def _trouble(self) -> tuple[Cause | None, str | None]:
@@ -415,6 +437,8 @@ class DevicePlugin:
             changed=self._changed,
             host=self._host,
             records=self._tracker.records,
+            held=self._held,
+            guard=self._tracker.guard,
             post=self._mailbox.put_nowait,
             refused=self._refused,
             cdi=self._cdi,

@@ -12,11 +12,13 @@ from ..model.backend import Allocation
 from ..supervision.hooks import check_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from anyio.abc import TaskGroup
 
+    from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
+    from .held import HeldDevices
     from .tracking.allocation_record import AllocationRecord
     from .tracking.tracker import Tracker
 
@@ -26,8 +28,10 @@ logger = logging.getLogger(__name__)
 class Releaser:
     """Releases ended allocations, of each backend one after another: its hook takes one call at a time."""
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: Tracker, held: HeldDevices, *, judged: Callable[[], object]) -> None:
         self._tracker = tracker
+        self._held = held
+        self._judged = judged
         self._supervisors: dict[str, Supervisor] = {}
         self._ready: dict[Supervisor, dict[str, AllocationRecord]] = {}
         self._releasing: set[Supervisor] = set()
@@ -68,7 +72,9 @@ class Releaser:
                 if supervisor.discovery.value.problem is not None:  # closed: no hook is called but `open`
                     records.postpone_release(record, has_failed=True)
                     return
-                is_there = not record.is_back or all(self._tracker.is_there(*key) for key in record.keys)
+                is_there = not record.is_back or all(
+                    self._tracker.is_there(*key) or self._held.successors(*key) for key in record.keys
+                )
                 if not is_there or not await records.may_release(record):
                     records.postpone_release(record, has_failed=False)
                     return
@@ -77,18 +83,29 @@ class Releaser:
             again = records.postpone_release(record, has_failed=True)
             ids = ", ".join(record.ids)
             logger.warning("%s: %s: %s; again in %.0f s", record.resource, ids, sentence(error), again)
+            self._judged()
         except asyncio.CancelledError:
             records.cancel_release(record)
             raise
         else:
             await records.finish_release(record)
-            supervisor.judge_again()
+            self._judged()
+
+    def _devices(self, record: AllocationRecord) -> tuple[Device, ...]:
+        """Return the devices of an allocation, or the devices that have their nodes now."""
+        found: dict[str, Device] = {}
+        for key in record.keys:
+            successors = () if self._tracker.is_there(*key) else self._held.successors(*key)
+            for device in successors or (self._tracker.device(*key),):
+                found[device.id] = device
+        return tuple(found.values())
 
     async def _call(self, record: AllocationRecord, supervisor: Supervisor) -> None:
         limit = supervisor.deadlines.released
+        devices = self._devices(record)
         allocation = Allocation(
             resource=record.resource,
-            devices=tuple(self._tracker.device(record.resource, device_id) for device_id in record.ids),
+            devices=devices,
             deadline=time.monotonic() + limit,
             state=check_state(record.state),
             joined_env=supervisor.backend.joined_env,

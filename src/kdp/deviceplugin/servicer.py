@@ -33,6 +33,7 @@ from ..supervision.given import Given
 from ..supervision.hooks import check_state
 from . import wire
 from .answers import Choices, code_of, preference_fault, preferred_ids, result_of
+from .held import is_recorded
 from .inventory import Cursor, Inventory, ListSnapshot
 from .session import Contacted, GenerationAnswer, Registered, RegisterFailed, StreamClosed, StreamOpened
 
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
 
     from ..concurrency.observable import Observable
     from ..hardware import Host
+    from ..kubelet.list_guard import ListGuard
     from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
+    from .held import HeldDevices
     from .options import ManagerOptions
     from .tracking.records import AllocationRecords
 
@@ -76,6 +79,7 @@ class DevicePluginServicer:
     Args:
         generation: Goes into every event.
         changed: Changes with every new snapshot.
+        guard: Keeps Lists away from Allocates.
         post: Takes the session's events.
         refused: Called for each container whose Allocate is refused: with the devices, the sentence that its pod
             shows, and whether a hook failed or was late; otherwise kdp or the backend said no.
@@ -92,6 +96,8 @@ class DevicePluginServicer:
         changed: Observable[None],
         host: Host,
         records: AllocationRecords,
+        held: HeldDevices,
+        guard: ListGuard,
         post: Callable[[GenerationAnswer], None],
         refused: Callable[[Sequence[str], str, bool], None],
         cdi: ResourceCdi | None = None,
@@ -104,6 +110,8 @@ class DevicePluginServicer:
         self._changed = changed
         self._host = host
         self._records = records
+        self._held = held
+        self._guard = guard
         self._post = post
         self._refused = refused
         self._is_watcher = options.is_watcher
@@ -231,6 +239,9 @@ class DevicePluginServicer:
         return self.options
 
     async def _allocate(self, requests: Sequence[Sequence[str]], context: _Context) -> list[wire.ContainerReply]:
+        call = asyncio.current_task()
+        assert call is not None
+        self._guard.hold(call)
         replies: list[wire.ContainerReply] = []
         for ids in requests:
             try:
@@ -254,9 +265,7 @@ class DevicePluginServicer:
             )
             self._check_counters(allocation)
             reply = await self._reply(allocation)
-            named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
-            moving = [device for device in allocation if device.edits.device_nodes or device.identity]
-            await give(allocation, {device.id: Given.of(device, named, shared) for device in moving})
+            await give(allocation, self._given(allocation, reply))
         if self._history is not None:
             why = self._choices.why(wanted, asks=self.options.preferred_allocation)
             self._history.add("allocated", self._resource, why, wanted)
@@ -267,6 +276,21 @@ class DevicePluginServicer:
         if took > SLOW:
             logger.warning("%s: Allocate took %.1f s; no other pod is admitted meanwhile", self._resource, took)
         return reply
+
+    def _given(self, allocation: Allocation, reply: wire.ContainerReply) -> dict[str, Given]:
+        """Return what a container gets of each device that may have another name, or be another thing, later."""
+        named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
+        return {
+            device.id: Given.of(
+                device,
+                named,
+                shared,
+                reach=self._held.reach(self._supervisor, self._resource, device),
+                boot_id=self._held.boot_id,
+            )
+            for device in allocation
+            if is_recorded(device, self._supervisor.backend.joined_env)
+        }
 
     def _check_counters(self, allocation: Allocation) -> None:
         """Refuse devices of which the kubelet does not know yet that others leave nothing of what they share."""
@@ -336,6 +360,8 @@ class DevicePluginServicer:
         for device in devices:
             if not device.health.is_healthy:
                 raise AllocationError(f"{self._resource}: device {device.id} is unhealthy: {device.health.reason}")
+            if (obstacle := self._held.obstacle(self._resource, device.id)) is not None:
+                raise AllocationError(f"{self._resource}: device {device.id} {obstacle}")
         return devices
 
     # An error would fail the pod (contract section 7), so nothing here raises but a cancellation.

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 ABSENT: Final = "no hardware"
 """The state of a resource that is not registered because the node has no such hardware."""
 
+MOST_NAMED: Final = 3
+"""Devices that a sentence names."""
+
 Cause = Literal["backend", "list_too_large", "kubelet", "registration", "obstacle"]
 
 
@@ -39,12 +42,13 @@ class ResourceStatus:
         kubelet: Why the kubelet seems to hang, although it holds a stream; None: it answers.
         too_large: Why the newest list is not sent: it is larger than the kubelet takes. None: it is sent.
         rival: Which other plugin serves the resource, too; None: none that is known.
+        doubles: The devices with two pods, each with the names of the pods.
         devices: How many devices are listed.
         healthy: How many of them are healthy.
         faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that
             have vanished are not among them.
         listed: The devices that are listed, by id, also those that have vanished.
-        holders: Which pod holds a device, as ``namespace/pod (container)`` by device id, as of the last time that the
+        holders: Which pods hold a device, as ``namespace/pod (container)`` by device id, as of the last time that the
             kubelet was asked; None: it was not, because nothing depended on it, or it does not say.
         cause: In one word why it is not ready: its ``backend`` has no devices to list yet, its ``list_too_large``,
             there is no ``kubelet``, the ``registration`` has not ended yet, or an ``obstacle`` keeps containers from
@@ -65,6 +69,7 @@ class ResourceStatus:
     faults: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
     listed: Mapping[str, Device] = attrs.field(factory=dict[str, Device], repr=False)
     holders: Mapping[str, str] | None = None
+    doubles: Mapping[str, str] = attrs.field(factory=dict[str, str])
     obstacle: str | None = None
     cdi: str | None = None
     too_large: str | None = None
@@ -86,8 +91,23 @@ class ResourceStatus:
     @property
     def details(self) -> Mapping[str, object]:
         """What only this protocol has for the readiness probe: troubles that leave the resource ready."""
-        found = {"cdi": self.cdi, "too_large": self.too_large, "rival": self.rival, "kubelet": self.kubelet}
+        found = {
+            "cdi": self.cdi,
+            "too_large": self.too_large,
+            "rival": self.rival,
+            "given_twice": self.given_twice,
+            "kubelet": self.kubelet,
+        }
         return {name: trouble for name, trouble in found.items() if trouble is not None}
+
+    @property
+    def given_twice(self) -> str | None:
+        """Name the devices that two pods hold, with the remedy. `None` if there is no such device."""
+        if not self.doubles:
+            return None
+        held = "; ".join(f"{device_id} by {pods}" for device_id, pods in sorted(self.doubles.items())[:MOST_NAMED])
+        more = f"; and {len(self.doubles) - MOST_NAMED} more" if len(self.doubles) > MOST_NAMED else ""
+        return f"two pods hold one device: {held}{more}; delete one of the two pods"
 
     @property
     def claims(self) -> None:

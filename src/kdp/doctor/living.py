@@ -90,6 +90,7 @@ class ServedResource:
         reason: Why it is not connected, or empty.
         too_large: Why its newest device list is not sent; empty: it is.
         rival: Which other plugin serves it, too; empty: none that is known.
+        given_twice: Which devices two pods hold; empty: none.
         kubelet_list: How the kubelet's list compares with this one; None: the plugin has not asked.
         slices: What a DRA driver has published.
         devices: How many devices it has.
@@ -102,6 +103,7 @@ class ServedResource:
     reason: str
     too_large: str
     rival: str
+    given_twice: str
     kubelet_list: KubeletList | None
     slices: ServedSlices
     devices: int
@@ -205,6 +207,7 @@ def _resource(found: Mapping[str, Any]) -> ServedResource:
         reason=string_in(found.get("reason")),
         too_large=string_in(found.get("too_large")),
         rival=string_in(found.get("rival")),
+        given_twice=string_in(found.get("given_twice")),
         kubelet_list=_kubelet_list(found.get("kubelet_list")),
         slices=_slices(mapping_in(found.get("slices"))),
         devices=number_in(found.get("devices")),

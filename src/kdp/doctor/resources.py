@@ -246,6 +246,22 @@ def _ours(plugin: Plugin) -> str:
     return f", beside process {process(plugin.socket) or plugin.pid}"
 
 
+@question(
+    "device-given-twice",
+    "A kubelet up to 1.37 may give a device to two pods (kubernetes#137534), as may one that has lost its checkpoint.",
+)
+def given_twice(node: Node) -> Answer | None:
+    """Does only one pod hold each device?"""
+    plugins = device_plugins(node)
+    if not plugins:
+        return without_device_plugin(node)
+    # The plugin has asked the kubelet: a List of this command might be the cause.
+    told = [f"{each.name}: {each.given_twice.rpartition(';')[0]}" for each in resources_of(node) if each.given_twice]
+    if told:
+        return failed(some(told), "delete one of the two pods: kubectl delete pod -n NAMESPACE POD")
+    return ok("no device is held by two pods")
+
+
 @question("resource-allocatable", "The kubelet offers healthy devices only; with none, pods stay pending.")
 def allocatable(node: Node) -> Answer:
     """Are there healthy devices?"""
@@ -313,4 +329,15 @@ def _differences(name: str, found: KubeletList) -> list[str]:
     return told
 
 
-QUESTIONS: Final = (target, configuration, ready, registered, list_size, name, served_elsewhere, allocatable, same)
+QUESTIONS: Final = (
+    target,
+    configuration,
+    ready,
+    registered,
+    list_size,
+    name,
+    served_elsewhere,
+    given_twice,
+    allocatable,
+    same,
+)

@@ -13,6 +13,7 @@ import anyio
 
 from ..errors import PodResourcesError, sentence
 from ..kubelet.calls import HangWatch
+from ..kubelet.list_guard import ListPostponedError
 from ..kubelet.podresources import PodResources, SilentKubeletError
 from .names import device_name
 
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 PERIOD: Final = 30.0
 """Seconds between two questions; as often as a device plugin asks."""
+
+AGAIN: Final = 1.0
+"""Seconds until a question is repeated that an Allocate has kept from being asked."""
 
 FAILURES_BEFORE_WARNING: Final = 3
 """Number of failed questions in a row that is logged: a kubelet's restart costs one or two."""
@@ -47,6 +51,7 @@ class ClaimHolders:
         self._period = period
         self._hang = HangWatch()
         self._failures = 0
+        self._is_postponed = False
         self._claimed: Mapping[tuple[str, str, str], tuple[Holder, ...]] | None = None
 
     def of(self, driver: str, ids: Iterable[str]) -> tuple[tuple[str, Holder], ...] | None:
@@ -69,12 +74,17 @@ class ClaimHolders:
         """Ask again and again, until cancelled."""
         while True:
             await self._ask()
-            await anyio.sleep(self._period)
+            await anyio.sleep(min(AGAIN, self._period) if self._is_postponed else self._period)
 
     async def _ask(self) -> None:
         try:
             async with self._client.connect() as calls:
                 self._claimed = await calls.claimed()
+        except ListPostponedError as error:
+            if not self._is_postponed:
+                logger.warning("%s; kdp tries again each second", sentence(error))
+            self._is_postponed = True
+            return
         except PodResourcesError as error:
             self._hang.note(is_silent=isinstance(error, SilentKubeletError))
             self._failures += 1
@@ -82,6 +92,7 @@ class ClaimHolders:
                 logger.warning("%s: no metric names the pods of claims; mount %s", sentence(error), self._client.socket)
             return
         self._hang.note(is_silent=False)
+        self._is_postponed = False
         if self._failures >= FAILURES_BEFORE_WARNING:
             logger.info("the kubelet's pod-resources API answers again")
         self._failures = 0

@@ -82,6 +82,8 @@ class DriverOptions(BaseOptions):
             backend's own; None: as they say.
         boot_id: Which boot of the node this is; None: as the kernel says.
         follows_pods: Whether the kubelet is asked every 30 s which containers have devices (`kdp.dra.holders`).
+        replaces: Resources of another device plugin that served the same devices under ids of its own. No device is
+            offered while a pod still holds one of these.
         claim_grace: Seconds that a claim must be gone from the API before it is undone although the kubelet did not
             ask.
     """
@@ -97,6 +99,7 @@ class DriverOptions(BaseOptions):
     release_policy: str | None = None
     boot_id: str | None = None
     follows_pods: bool = False
+    replaces: tuple[str, ...] = ()
     claim_grace: float = COLLECT_GRACE
 
 

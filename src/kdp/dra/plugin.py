@@ -36,6 +36,7 @@ from ..supervision.publisher import Offer
 from ..supervision.service import DRAIN_SECONDS, MAX_LISTED, HeldClaim
 from .claims.prepare import Preparer
 from .health import HealthStreams
+from .plugin_holders import PluginHolders
 from .publishing.actions import PublisherStatus
 from .publishing.feed import Feed
 from .publishing.slices import Pool
@@ -220,9 +221,23 @@ class DraPlugin:
         self._offer = Offer(supervisor.discovery)
         self._unwritable: tuple[str, ...] = ()
         self._feed: Feed | None = None
+        self._plugin_holders: PluginHolders | None = None
         if options.pool is None:
             pool = Pool.of_node(driver, options.node)
-            self._feed = Feed(supervisor, pool, options, host=host, discovery=self._offer.discovery)
+            self._plugin_holders = PluginHolders(
+                driver,
+                options.paths.pod_resources_socket,
+                replaced=options.replaces,
+                changed=self._judge_again,
+            )
+            self._feed = Feed(
+                supervisor,
+                pool,
+                options,
+                host=host,
+                discovery=self._offer.discovery,
+                holders=self._plugin_holders,
+            )
         self._events = EventRecorder(options.api, driver, options.node)
         self._options = options
         self._sockets_named = partial(
@@ -230,7 +245,9 @@ class DraPlugin:
         )
         self._sockets_named()  # directories whose paths leave no room for a name are refused now
         self._was_called_in_vain = False
-        self.preparer = Preparer(driver, supervisor=supervisor, host=host, options=options)
+        self.preparer = Preparer(
+            driver, supervisor=supervisor, host=host, options=options, holders=self._plugin_holders
+        )
         supervisor.outdated = self.preparer.outdated
         self._streams = HealthStreams(options.pool or options.node, self._offer.discovery, is_on=options.health)
         self._servers: list[SocketServer] = []
@@ -270,6 +287,8 @@ class DraPlugin:
                     tasks.start_soon(self._look_for_obstacles)
                     if self._feed is not None:  # a pod that comes before the kubelet knows the driver is refused by it
                         tasks.start_soon(self._feed.run, self._was_registered)
+                    if self._plugin_holders is not None:
+                        tasks.start_soon(self._plugin_holders.run)
                     tasks.start_soon(self._serve_forever)
                     tasks.start_soon(self._record_events)
         finally:
@@ -323,6 +342,11 @@ class DraPlugin:
                 if self._problem != NOT_ASKED:
                     return self._problem or ""  # it has refused, and up to 1.35 it will not try again
                 return "the kubelet has not picked up the socket; kdp makes a new one from time to time"
+
+    def _judge_again(self) -> None:
+        """Judge the devices anew, before the feed publishes them: other pods hold some by a device plugin."""
+        self._supervisor.judge_again()
+        self._offer.refresh()
 
     async def _look_for_obstacles(self) -> None:
         """Look regularly whether a claim could be prepared, and surely while or after one could not."""

@@ -21,6 +21,7 @@ from ..model.claims import Taint
 from ..model.devices import Version
 from ..model.names import MAX_ATTRIBUTE_BYTES
 from ..model.quantities import Amount, Quantity, exact
+from ..supervision.conditions import is_withheld
 from ..supervision.health import UNSPECIFIED
 from .names import device_name
 
@@ -141,20 +142,23 @@ def tainted(
 ) -> tuple[Device, ...]:
     """Return the devices with a taint on those that are unhealthy. The taint's value is the kind of the fault.
 
+    A device that works and is withheld has ``NoSchedule`` in any case: no claim may get it, and no pod is evicted.
+
     Args:
         devices: The devices.
         driver: The driver's name, of which the taint's key is made.
         effect: The taint's; None: there is none.
         health: How those devices are that are not simply healthy, by id.
     """
-    if effect is None:
-        return tuple(devices)
     key = health_key(driver)
 
     def taint(device: Device) -> Device:
+        chosen: TaintEffect | None = "NoSchedule" if is_withheld(device.health.conditions) else effect
+        if chosen is None:
+            return device
         kind = health[device.id].kind if device.id in health else UNSPECIFIED
         value = re.sub(r"[^A-Za-z0-9._-]+", "-", kind)[:63].strip("._-")  # of a label's form; it may be empty
-        return attrs.evolve(device, taints=(*device.taints, Taint(key=key, effect=effect, value=value)))
+        return attrs.evolve(device, taints=(*device.taints, Taint(key=key, effect=chosen, value=value)))
 
     return tuple(device if device.health.is_healthy else taint(device) for device in devices)
 

@@ -5,6 +5,7 @@ The pod-resources API can be asked, not watched (contract section 10). Rules of 
 * Each round of questions has a channel of its own, so that none outlives its kubelet.
 * An answer may have 16 MiB. "Too many requests" is no fault, it means later; so does everything else that fails.
 * There is one entry for each device and NUMA node: a device counts once.
+* Each List goes through `ListGuard`: during an Allocate, it may make the kubelet give one device to two pods.
 * The kubelet does not list plain init containers: that an id is missing does not say that nobody uses it.
 """
 
@@ -22,6 +23,7 @@ from typing_extensions import override
 
 from ..errors import PodResourcesError
 from ..proto import podresources_v1_pb2 as pb
+from .list_guard import ListGuard
 from .server import open_channel
 
 if TYPE_CHECKING:
@@ -61,13 +63,20 @@ class Report:
 
     Attributes:
         pods: Namespace and name of every active pod of the node, with devices or without.
-        holders: Who holds a device, by resource and device id.
+        holders: The containers that hold a device, by resource and device id. Containers of one pod may share a device;
+            two pods may not (`rival_pods`).
         numa_nodes: The NUMA nodes of those devices as they were listed at Allocate; without an entry: none was told.
     """
 
     pods: frozenset[tuple[str, str]]
-    holders: Mapping[tuple[str, str], Holder]
+    holders: Mapping[tuple[str, str], tuple[Holder, ...]]
     numa_nodes: Mapping[tuple[str, str], tuple[int, ...]]
+
+
+def rival_pods(holders: Iterable[Holder]) -> tuple[tuple[str, str], ...]:
+    """Return namespace and name of the pods of one device. Empty if all its holders are containers of one pod."""
+    pods = tuple(dict.fromkeys((holder.namespace, holder.pod) for holder in holders))
+    return pods if len(pods) > 1 else ()
 
 
 @final
@@ -82,14 +91,15 @@ class PodResourcesCalls:
     Each raises `PodResourcesError` if there is no answer now.
     """
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, guard: ListGuard) -> None:
         self._channel = channel
+        self._guard = guard
 
     async def list(self, resources: Iterable[str] | None = None) -> Report:
-        """Return who holds which devices: those of these resources, or all."""
-        reply = await self._call("List", b"", pb.ListPodResourcesResponse.FromString)
+        """List the node's pods, and return the holders of these resources, or of all."""
+        reply = await self._list()
         wanted = None if resources is None else frozenset(resources)
-        holders: dict[tuple[str, str], Holder] = {}
+        holders: dict[tuple[str, str], tuple[Holder, ...]] = {}
         numa_nodes: dict[tuple[str, str], tuple[int, ...]] = {}
         for pod in reply.pod_resources:
             for container in pod.containers:
@@ -99,14 +109,16 @@ class PodResourcesCalls:
                         holder = holder or Holder(pod.namespace, pod.name, container.name)
                         for device_id in entry.device_ids:
                             key = entry.resource_name, device_id
-                            holders[key] = holder
+                            known = holders.get(key, ())
+                            if holder not in known:
+                                holders[key] = (*known, holder)
                             for node in entry.topology.nodes:  # a device on two nodes comes in two entries
                                 numa_nodes[key] = (*numa_nodes.get(key, ()), node.ID)
         return Report(frozenset((pod.namespace, pod.name) for pod in reply.pod_resources), holders, numa_nodes)
 
     async def claimed(self) -> Mapping[tuple[str, str, str], tuple[Holder, ...]]:
         """Return the containers that have devices of claims, by the device's driver, pool and name."""
-        reply = await self._call("List", b"", pb.ListPodResourcesResponse.FromString)
+        reply = await self._list()
         found: dict[tuple[str, str, str], dict[Holder, None]] = {}
         for pod in reply.pod_resources:
             for container in pod.containers:
@@ -125,6 +137,11 @@ class PodResourcesCalls:
             found.setdefault(entry.resource_name, set()).update(entry.device_ids)
         return {resource: frozenset(ids) for resource, ids in found.items()}
 
+    async def _list(self) -> pb.ListPodResourcesResponse:
+        self._channel.get_state(try_to_connect=True)  # the pause between two Allocates may be shorter than a handshake
+        async with self._guard.listing():
+            return await self._call("List", b"", pb.ListPodResourcesResponse.FromString)
+
     async def _call(self, method: str, request: bytes, decode: Callable[[bytes], _T]) -> _T:
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, _T] = self._channel.unary_unary(
             f"/v1.PodResourcesLister/{method}", response_deserializer=decode
@@ -140,10 +157,16 @@ class PodResourcesCalls:
 
 @final
 class PodResources:
-    """The kubelet's pod-resources API on this node."""
+    """The kubelet's pod-resources API on this node.
 
-    def __init__(self, socket: Path) -> None:
+    Args:
+        socket: Its socket.
+        guard: Keeps Lists away from Allocates. `None` if this process serves no Allocate.
+    """
+
+    def __init__(self, socket: Path, guard: ListGuard | None = None) -> None:
         self.socket = socket
+        self._guard = guard or ListGuard(socket.parent)
 
     def made_at(self) -> float | None:
         """Return when the kubelet made its socket, in Unix seconds; None: there is no socket.
@@ -160,4 +183,4 @@ class PodResources:
     async def connect(self) -> AsyncGenerator[PodResourcesCalls]:
         """Return a channel for a few questions, asked now."""
         async with open_channel(self.socket) as channel:
-            yield PodResourcesCalls(channel)
+            yield PodResourcesCalls(channel, self._guard)

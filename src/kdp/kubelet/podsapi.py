@@ -1,15 +1,18 @@
-"""`PodsWatch`: word from the kubelet that something happened to a pod (the pods API, contract section 10).
+"""`PodsWatch`: which pods of the node run, as the kubelet says (the pods API, contract section 10).
 
-From Kubernetes 1.37 on the kubelet can be watched. What it says of pods is not looked at: that something happened is a
-reason to ask the pod-resources API, which alone knows of devices. And it says one thing more that nobody else does:
-whether the kubelet has heard of all its pods yet. Until then a missing pod may still be there.
+From Kubernetes 1.37 on the kubelet can be watched. A pod's end is a reason to ask the pod-resources API, which has
+the devices. As long as all holders run, there is no reason. An end in this API proves nothing: containers may still run
+after a forced deletion of their pod.
+
+The API says one thing more that no other does: whether the kubelet has heard of all its pods yet. Until then a missing
+pod may still be there.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
 import grpc
@@ -20,13 +23,61 @@ from ..proto import pods_v1alpha1_pb2 as pb
 from .server import open_channel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
 SLOWEST_TRY = 60.0
 """Seconds between two tries where nobody serves the API."""
+
+
+_ENDED: Final = frozenset(["Succeeded", "Failed"])
+"""Phases of a pod without a running container."""
+
+_LENGTHS: Final = {1: 8, 5: 4}
+"""Bytes of a value by its wire type."""
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and value of a serialized message's strings and messages, and skip its other fields.
+
+    The message of a pod has a thousand classes; two of its strings matter here.
+    """
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        number, wire_type = divmod(varint(), 8)
+        if wire_type == 2:
+            length = varint()
+            yield number, message[at : at + length]
+            at += length
+        elif wire_type == 0:
+            varint()
+        else:
+            at += _LENGTHS[wire_type]
+
+
+def _told_of(pod: bytes) -> tuple[tuple[str, str], str, str]:
+    """Return namespace and name of a serialized core/v1 Pod, its UID, and its phase."""
+    parts = dict(_fields(pod))
+    metadata, status = dict(_fields(parts.get(1, b""))), dict(_fields(parts.get(3, b"")))
+    namespace, name, uid, phase = (
+        each.decode(errors="replace")
+        for each in (metadata.get(3, b""), metadata.get(1, b""), metadata.get(5, b""), status.get(1, b""))
+    )
+    return (namespace, name), uid, phase
 
 
 @final
@@ -38,12 +89,14 @@ class PodsWatch:
 
     Attributes:
         is_synced: Whether the kubelet that is watched now has told that it knows all its pods.
-        changes: Its version grows whenever a pod has changed, or ``is_synced`` has.
+        running: Namespace and name of each pod that has not ended, with its UID; complete while ``is_synced``.
+        changes: Its version grows whenever a pod has ended, or ``is_synced`` has changed.
     """
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self.is_synced = False
+        self.running: dict[tuple[str, str], str] = {}
         self.changes: Observable[None] = Observable(None)
 
     async def run(self, is_wanted: Callable[[], bool]) -> None:
@@ -58,6 +111,8 @@ class PodsWatch:
             except grpc.aio.AioRpcError as error:
                 # "Initializing", too far behind, or the kubelet has ended: the next try tells.
                 logger.debug("the kubelet's pods API: %s", error.details() or error.code().name)
+            except (IndexError, KeyError):
+                logger.debug("the kubelet's pods API: a pod that cannot be read")
             finally:
                 self._set_synced(False)
             if is_wanted():
@@ -71,17 +126,28 @@ class PodsWatch:
                 response_deserializer=pb.WatchPodsEvent.FromString,
             )
             call = watch(pb.WatchPodsRequest())
+            self.running.clear()
             try:
                 async for event in call:
                     if event.type == pb.INITIAL_SYNC_COMPLETE:
                         backoff.reset()
                         self._set_synced(True)
-                    elif self.is_synced:
-                        self.changes.set(None)
+                    else:
+                        self._take(event)
                     if not is_wanted():
                         return
             finally:
                 call.cancel()
+
+    def _take(self, event: pb.WatchPodsEvent) -> None:
+        pod, uid, phase = _told_of(event.pod)
+        if event.type != pb.DELETED and phase not in _ENDED:
+            self.running[pod] = uid
+            return
+        if self.running.get(pod) == uid:  # else another pod has its name by now
+            del self.running[pod]
+        if self.is_synced:
+            self.changes.set(None)
 
     def _set_synced(self, is_synced: bool) -> None:
         if is_synced != self.is_synced:

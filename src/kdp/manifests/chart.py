@@ -340,7 +340,8 @@ def _folders(deployment: Deployment) -> str:
         return _filled(texts.PLUGIN_FOLDERS, labels=str(DEFAULT_LABELS_DIR))
     if deployment.is_controller:
         return "[]"
-    return _filled(texts.DRIVER_FOLDERS, driver=deployment.cluster.driver, labels=str(DEFAULT_LABELS_DIR))
+    folders = texts.DRIVER_FOLDERS if deployment.cluster.pool is None else texts.POOL_FOLDERS
+    return _filled(folders, driver=deployment.cluster.driver, labels=str(DEFAULT_LABELS_DIR))
 
 
 def _notes(deployment: Deployment, facts: ChartFacts, workload: str) -> str:

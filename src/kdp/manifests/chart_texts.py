@@ -136,8 +136,7 @@ PLUGIN_FOLDERS: Final = (
     + _LABELS_AND_STATE
 )
 
-DRIVER_FOLDERS: Final = (
-    """\
+_DRIVER_FOLDERS: Final = """\
 - name: registry
   {{- $registry := printf "%s/plugins_registry" $root }}
   path: {{ include "kdp.setting" (list . "plugins-registry-dir") | default $registry | quote }}
@@ -150,6 +149,13 @@ DRIVER_FOLDERS: Final = (
   path: {{ include "kdp.setting" (list . "cdi-dir") | default "/var/run/cdi" | quote }}
   writable: true
   made: true
+"""
+
+DRIVER_FOLDERS: Final = _DRIVER_FOLDERS + _POD_RESOURCES + _LABELS_AND_STATE
+
+POOL_FOLDERS: Final = (
+    _DRIVER_FOLDERS
+    + """\
 {{- if eq (include "kdp.setting" (list . "metrics")) "pods" }}
 """
     + _POD_RESOURCES

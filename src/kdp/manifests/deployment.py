@@ -266,7 +266,7 @@ def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:
     yield _same(
         "cdi", settings.cdi_dir, "the files that describe claims to the container runtime", writable=True, made=True
     )
-    if settings.metrics == "pods":
+    if settings.pool is None or settings.metrics == "pods":
         yield _pod_resources(settings)
     yield from _labels(settings)
     if settings.state_dir is not None:

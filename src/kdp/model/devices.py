@@ -313,7 +313,9 @@ class Device:
             share it: a fault of the unit is a fault of all its devices. At most 253 characters.
         identity: What stays with the physical thing when its number changes, such as its serial number or its sysfs
             path; "": the id is all that is known. While a pod holds the device and the identity is another one than at
-            its Allocate, the device is Unhealthy: its id or its node has come to mean other hardware.
+            its Allocate, the device is Unhealthy: its id or its node has come to mean other hardware. If the device
+            changes its id or resource meanwhile, kdp gives it to no other pod. A serial number then keeps the old name
+            Healthy until the pod has ended.
         handle: The vendor's own object: not compared, not logged, not sent. The newest always replaces the one
             before, also when nothing else changed.
         shareable: Whether several claims may have it at once, each with a part of its capacity: True, or by capacity

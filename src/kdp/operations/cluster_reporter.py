@@ -27,7 +27,7 @@ from ..concurrency.counts import Tally
 from ..errors import ConfigurationError, sentence
 from .eviction import EvictionPolicy
 from .evictor import EvictionRecord, Evictor
-from .news import HolderNews, Holding, PluginNews
+from .news import HeldDevice, HolderNews, PluginNews
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -168,7 +168,7 @@ class ClusterReporter:
     # -- Events --------------------------------------------------------------------------------------------------------
 
     async def _look(self, api: NodeApi, manager: PluginManager, writer: EventWriter) -> None:
-        pods, waiting = HolderNews(), list[Holding]()
+        pods, waiting = HolderNews(), list[HeldDevice]()
         backoff = Backoff(first=LOOK_PAUSE, most=60.0)
         try_at = float("-inf")
         while True:
@@ -194,9 +194,9 @@ class ClusterReporter:
             await anyio.sleep(LOOK_PAUSE)
 
     @staticmethod
-    def _look_at_pods(pods: HolderNews, manager: PluginManager, resources: list[str], now: float) -> list[Holding]:
+    def _look_at_pods(pods: HolderNews, manager: PluginManager, resources: list[str], now: float) -> list[HeldDevice]:
         failed: dict[Device, str] = {}
-        holders: dict[Device, Holder] = {}
+        holders: dict[Device, tuple[Holder, ...]] = {}
         for name in resources:
             if failures := manager.failures(name):
                 failed |= {(name, device_id): why for device_id, why in failures.items()}
@@ -273,7 +273,7 @@ def missing(node: Object, resources: Mapping[str, ResourceStatus]) -> tuple[str,
     )
 
 
-def _of_pod(holding: Holding, uid: str) -> Notice:
+def _of_pod(holding: HeldDevice, uid: str) -> Notice:
     holder, device, resource = holding.holder, holding.device_id, holding.resource
     has_failed = holding.failure is not None
     text = f"has failed: {holding.failure}" if has_failed else "works again"

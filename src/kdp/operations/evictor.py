@@ -216,7 +216,7 @@ def facts_of(manager: PluginManager) -> EvictionFacts:
         if not failures:
             continue
         failed |= {(name, device_id): why for device_id, why in failures.items()}
-        for device_id, holder in (manager.holders(name) or {}).items():
+        for device_id, (holder, *_) in (manager.holders(name) or {}).items():  # of two pods one after the other
             holders[name, device_id] = PodName(holder.namespace, holder.pod)
     return EvictionFacts(
         failed=failed, connected=frozenset(connected), holders=holders, asked_at=manager.holders_asked_at

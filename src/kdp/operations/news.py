@@ -43,6 +43,7 @@ class _Known:
     is_exhausted: bool = False
     had_healthy: bool = False
     rival: str | None = None
+    doubles: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
 
 
@@ -88,6 +89,7 @@ class PluginNews:
             self._look_at_registration(found, name, status, known, now)
             self._look_at_devices(found, name, status, known)
             self._look_at_rival(found, name, status, known)
+            self._look_at_doubles(found, name, status, known)
         for name in self._resources.keys() - resources.keys():
             known = self._resources.pop(name)
             if known.was_registered:
@@ -148,6 +150,16 @@ class PluginNews:
         reason = "ResourceUncontested" if status.rival is None else "ResourceContested"
         found.append(self._of(f"{name} rival", reason, text, is_warning=status.rival is not None))
 
+    def _look_at_doubles(self, found: list[Notice], name: str, status: ResourceStatus, known: _Known) -> None:
+        doubles = frozenset(status.doubles)
+        for device_id in sorted(doubles - known.doubles):
+            text = f"is held by two pods, {status.doubles[device_id]}: delete one of the two"
+            found.append(self._of_device(name, device_id, "DeviceGivenTwice", text, "are held by two pods each"))
+        for device_id in sorted(known.doubles - doubles):
+            words = "is no longer held by two pods", "are no longer held by two pods"
+            found.append(self._of_device(name, device_id, "DeviceGivenOnce", *words, is_warning=False))
+        known.doubles = doubles
+
     def _of(self, subject: str, reason: str, message: str, *, is_warning: bool = True) -> Notice:
         return Notice(
             target=self._node,
@@ -175,7 +187,7 @@ class PluginNews:
 
 @final
 @attrs.frozen(kw_only=True)
-class Holding:
+class HeldDevice:
     """A pod's device that has failed, or works again.
 
     Attributes:
@@ -197,7 +209,7 @@ class HolderNews:
 
     def __init__(self) -> None:
         self._since: dict[Device, float] = {}
-        self._told: dict[Device, Holding] = {}
+        self._told: dict[tuple[Device, Holder], HeldDevice] = {}
 
     @property
     def has_told(self) -> bool:
@@ -209,31 +221,36 @@ class HolderNews:
         return any(asked_at is None or asked_at < since for since in self._since.values())
 
     def looked(
-        self, failed: Mapping[Device, str], holders: Mapping[Device, Holder], asked_at: float | None, now: float
-    ) -> list[Holding]:
+        self,
+        failed: Mapping[Device, str],
+        holders: Mapping[Device, tuple[Holder, ...]],
+        asked_at: float | None,
+        now: float,
+    ) -> list[HeldDevice]:
         """Return what is new.
 
         Args:
             failed: The devices that have failed, and why.
-            holders: Who holds devices.
+            holders: The containers that hold devices.
             asked_at: When the kubelet was asked that; None: it was not.
             now: The time in seconds on the same clock.
         """
         self._since = {device: self._since.get(device, now) for device in failed}
-        found: list[Holding] = []
+        found: list[HeldDevice] = []
         for device, since in self._since.items():
             if asked_at is None or asked_at < since:
                 continue
-            holder, told = holders.get(device), self._told.get(device)
-            if holder is None:
-                self._told.pop(device, None)
-            elif told is None or told.holder != holder:
-                resource, device_id = device
-                holding = Holding(resource=resource, device_id=device_id, holder=holder, failure=failed[device])
-                self._told[device] = holding
-                found.append(holding)
-        for device in [device for device in self._told if device not in failed]:
-            holding = self._told.pop(device)
-            if holders.get(device) == holding.holder:
-                found.append(attrs.evolve(holding, failure=None))
+            holding = holders.get(device, ())
+            for gone in [key for key in self._told if key[0] == device and key[1] not in holding]:
+                del self._told[gone]
+            for holder in holding:
+                if (device, holder) not in self._told:
+                    resource, device_id = device
+                    told = HeldDevice(resource=resource, device_id=device_id, holder=holder, failure=failed[device])
+                    self._told[device, holder] = told
+                    found.append(told)
+        for device, holder in [key for key in self._told if key[0] not in failed]:
+            told = self._told.pop((device, holder))
+            if holder in holders.get(device, ()):
+                found.append(attrs.evolve(told, failure=None))
         return found

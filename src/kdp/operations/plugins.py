@@ -64,7 +64,8 @@ class PluginsReader:
             if holders is None:
                 continue
             reading.add(series.ALLOCATED, len(holders), label)
-            reading.held.append(Held(label, holders.items(), functools.partial(manager.device_of, name)))
+            held = [(device_id, holder) for device_id, each in holders.items() for holder in each]
+            reading.held.append(Held(label, held, functools.partial(manager.device_of, name)))
         read_transitions(reading, names, manager)
         read_measurements(reading, names, manager)
         reading.add(series.KUBELET_RESTARTS, manager.kubelet_restarts)
@@ -87,6 +88,7 @@ class PluginsReader:
             reading.add(series.DISAGREES, view.disagrees, label)
             reading.add(series.FOREIGN, view.foreign, label)
         reading.add(series.CONTESTED, status.rival is not None, label)
+        reading.add(series.GIVEN_TWICE, len(status.doubles), label)
         sent = self._counts.lists.get(self._counts.resources.of(status.resource))
         if sent is not None:
             reading.add(series.LIST_BYTES, sent.size, label)

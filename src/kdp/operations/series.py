@@ -240,6 +240,13 @@ ALLOCATED = Series(
     ("resource_name",),
     modes="device-plugin",
 )
+GIVEN_TWICE = Series(
+    "kdp_devices_given_twice",
+    "gauge",
+    "Devices that the kubelet has given to two pods (kubernetes/kubernetes#137534).",
+    ("resource_name",),
+    modes="device-plugin",
+)
 RELEASE_PENDING = Series(
     "kdp_release_pending",
     "gauge",

@@ -83,8 +83,8 @@ VANISHED: Final = _entry(
 OUTDATED: Final = _entry(
     "outdated", "The device is no longer the hardware that its pod or claim was given.", is_failure=True
 )
-HELD: Final = _entry("held", "A pod was given this device under another name, and still holds it.")
-CONTESTED: Final = _entry("contested", "The kubelet names two pods that hold the device.")
+HELD: Final = _entry("held", "A pod or claim holds the device under another name.", is_withheld=True)
+CONTESTED: Final = _entry("contested", "The kubelet names two pods that hold the device.", is_withheld=True)
 SCRUB: Final = _entry(
     "scrub",
     "`released` has not yet scrubbed the device after its last pod or claim.",

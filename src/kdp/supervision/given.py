@@ -10,15 +10,16 @@ dynamic has another one after each reboot.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
 from ..startup import shown
-from .conditions import HELD, OUTDATED
+from .conditions import OUTDATED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from ..model.conditions import Condition
     from ..model.devices import Device
@@ -35,6 +36,9 @@ class Given:
         nodes: Paths of its device nodes on the node, as the answer names them: a link stays a link.
         identity: As `Device.identity`; "": the backend did not say.
         shared: Paths of its nodes that other devices had as well, as seats of one node have.
+        reach: What a container can touch with it and no other container may, each with the ids of some devices that
+            share it; see `kdp.supervision.holdings`.
+        boot_id: The boot of the node in which the kernel's numbers in ``reach`` mean something; "": unknown.
     """
 
     __repr__ = shown
@@ -42,9 +46,19 @@ class Given:
     nodes: tuple[str, ...] = ()
     identity: str = ""
     shared: tuple[str, ...] = ()
+    reach: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, "tuple[str, ...]"], hash=False)
+    boot_id: str = ""
 
     @classmethod
-    def of(cls, device: Device, named: Collection[str], shared: Collection[str] = ()) -> Given:
+    def of(
+        cls,
+        device: Device,
+        named: Collection[str],
+        shared: Collection[str] = (),
+        *,
+        reach: Mapping[str, tuple[str, ...]] | None = None,
+        boot_id: str = "",
+    ) -> Given:
         """Return what was given of a device.
 
         Args:
@@ -52,12 +66,16 @@ class Given:
             named: The paths of all nodes that the answer names. What the device has in a CDI file is not among them:
                 that file is written again.
             shared: The paths of all nodes that several devices have.
+            reach: The attribute.
+            boot_id: The attribute.
         """
         paths = _paths(device)
         return cls(
             nodes=tuple([path for path in paths if path in named]),
             identity=device.identity,
             shared=tuple([path for path in paths if path in shared]),
+            reach={} if reach is None else reach,
+            boot_id=boot_id,
         )
 
     @classmethod
@@ -69,15 +87,32 @@ class Given:
             TypeError: Something is of the wrong type.
         """
         nodes, shared = (tuple([str(path) for path in paths]) for paths in (saved["nodes"], saved.get("shared", ())))
-        return cls(nodes=nodes, identity=str(saved["identity"]), shared=shared)
+        # Older records have no reach: a node that no other device had was the container's alone.
+        reach = saved.get("reach", {path: () for path in nodes if path not in shared})
+        return cls(
+            nodes=nodes,
+            identity=str(saved["identity"]),
+            shared=shared,
+            reach={str(thing): tuple(map(str, ids)) for thing, ids in reach.items()},
+            boot_id=str(saved.get("boot_id", "")),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it is saved."""
-        return {"nodes": list(self.nodes), "identity": self.identity, "shared": list(self.shared)}
+        return {
+            "nodes": list(self.nodes),
+            "identity": self.identity,
+            "shared": list(self.shared),
+            "reach": {thing: list(ids) for thing, ids in self.reach.items()},
+            "boot_id": self.boot_id,
+        }
 
     def is_other_hardware(self, device: Device) -> bool:
         """Return whether the device's id stands for another physical thing now."""
-        return bool(self.identity and device.identity) and self.identity != device.identity
+        if not self.identity or not device.identity or self.identity == device.identity:
+            return False
+        # An older record may have a part of the identity that the backend gives today.
+        return bool(self.boot_id) or self.identity not in device.identity
 
     def fault(self, device: Device) -> str | None:
         """Return why a container must not start with this answer any more, for the pod's author; None: it may."""
@@ -112,33 +147,6 @@ class Given:
                 continue
             if not self.identity or owner.identity != self.identity:
                 yield path, owner
-
-
-def taken(devices: Sequence[Device], answers: Iterable[tuple[str, Given]], now: float) -> dict[str, Condition]:
-    """Return the condition of each device whose node a pod holds under another name, by device id.
-
-    That pod's container opens the node at its next start.
-
-    Args:
-        devices: The devices that there are now.
-        answers: What pods have that live, each with the id of its device.
-        now: The time.
-    """
-    today = {device.id: device for device in devices}
-    described = {device.id for device in devices if device.is_described}
-    lost: list[tuple[str, Given, list[str]]] = []
-    for device_id, answer in answers:
-        current = _paths(today[device_id]) if device_id in today else ()
-        if paths := [path for path in answer.nodes if path not in current]:
-            lost.append((device_id, answer, paths))
-    owners = owners_of(devices) if lost else {}
-    return {
-        owner.id: HELD.because(
-            f"is {path}, which a pod was given as {device_id}; delete the pod that holds {device_id}", now
-        )
-        for device_id, answer, paths in lost
-        for path, owner in answer.heirs(paths, owners, is_gone=device_id not in described)
-    }
 
 
 def owners_of(devices: Iterable[Device]) -> dict[str, Device]:

@@ -329,6 +329,10 @@ class Offer:
             version = self._source.version
             self._publish()
 
+    def refresh(self) -> None:
+        """Take the newest of the source now: a reader may be about to hand it on."""
+        self._publish()
+
     def block(self, obstacle: str | None) -> None:
         """Set the obstacle, or take it back."""
         if obstacle != self.obstacle:

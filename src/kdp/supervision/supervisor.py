@@ -232,6 +232,16 @@ class Supervisor:
         self._wake.set()
 
     @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of the last discovery that succeeded, as the backend made them."""
+        return self._publisher.devices
+
+    @property
+    def node_things(self) -> Mapping[str, tuple[str, ...]]:
+        """What a container can touch by the devices' nodes; see `kdp.supervision.device_nodes.things_of_node`."""
+        return self._nodes.things
+
+    @property
     def shared_nodes(self) -> frozenset[str]:
         """Paths of the device nodes that several devices of the last discovery have."""
         devices = self._publisher.devices

@@ -42,6 +42,8 @@ class Profile:
         tells_device_health: The pod's status has the health of its devices (contract section 9).
         pod_resources_has_get: The pod-resources API answers Get (contract section 10).
         serves_pods_api: The pods API is on without being asked for (contract section 10).
+        keeps_reservations: While an Allocate runs, its devices stay booked if those of ended pods are freed (1.38 and
+            later). Otherwise a List frees them, too, and they may be given twice (kubernetes/kubernetes#137534).
     """
 
     name: str
@@ -56,6 +58,7 @@ class Profile:
     tells_device_health: bool
     pod_resources_has_get: bool
     serves_pods_api: bool
+    keeps_reservations: bool
 
 
 _K132 = Profile(
@@ -71,6 +74,7 @@ _K132 = Profile(
     tells_device_health=False,
     pod_resources_has_get=False,
     serves_pods_api=False,
+    keeps_reservations=False,
 )
 _K134 = attrs.evolve(
     _K132, name="k134", kubelet="1.34.4", proven=True, wipes_everything=False, pod_resources_has_get=True

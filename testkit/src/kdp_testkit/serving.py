@@ -43,6 +43,7 @@ async def serving(
         gap=_NODE.gap / speed,
         admission=_NODE.admission / speed,
         look=_NODE.look / speed,
+        settled=_NODE.settled / speed,
         between=_NODE.between / speed,
         retry=_NODE.retry / speed,
         absent=_NODE.absent / speed,

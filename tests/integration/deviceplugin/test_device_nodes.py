@@ -21,17 +21,17 @@ async def test_a_node_that_vanishes_before_it_is_followed(
     paths = [tmp_path / "widget0", tmp_path / "widget1"]
     for path in paths:
         path.symlink_to("/dev/null")
-    look = Host.node_fault
+    look = Host.look
     going = {os.fspath(paths[0])}
 
-    def look_and_lose(host: Host, host_path: str) -> str | None:
-        fault = look(host, host_path)
+    def look_and_lose(host: Host, host_path: str) -> tuple[int, int] | None:
+        found = look(host, host_path)
         if host_path in going:
             going.remove(host_path)
             os.unlink(host_path)
-        return fault
+        return found
 
-    monkeypatch.setattr(Host, "node_fault", look_and_lose)
+    monkeypatch.setattr(Host, "look", look_and_lose)
     backend = Widgets(*(kdp.Device(id=path.name, edits=kdp.ContainerEdits.of_node(path)) for path in paths))
     async with connected(kubelet, backend):
         await kubelet.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})

@@ -85,8 +85,7 @@ async def test_a_number_that_moved_was_listed_healthy(kubelet: SimulatedKubelet,
         backend.plug(A=1, B=0)
         await kubelet.until(allocatable={RESOURCE: 0})
         fault = manager.status().resources[RESOURCE].faults["A"]
-        assert fault.kinds == ("outdated", "held"), "the pod has both adapters, and each is the other one's node now"
-        assert fault.conditions[0].reason == reason
+        assert (fault.kinds, fault.reason) == (("outdated",), reason)
     backend = Adapters(SysfsTree(tmp_path / "node"), numbers=True)
     backend.plug(A=1, B=0)
     async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state) as manager:
@@ -111,19 +110,22 @@ async def test_a_free_adapter_came_under_a_number_that_a_living_pod_was_given(
         [held] = pod.devices(RESOURCE)
         [free] = {"A", "B"} - {held}
         number = {"A": 0, "B": 1}[held]
-        reason = f"is /dev/adapter{number}, which a pod was given as {held}; delete the pod that holds {held}"
+        reason = f"held as {held} of {RESOURCE} by "
         if is_unplugged:
             backend.unplug(held)
         else:
             backend.plug(**{held: 1 - number})
         backend.plug(**{free: number})
         await until(
-            lambda: free in (faults := manager.status().resources[RESOURCE].faults) and faults[free].reason == reason
+            lambda: (
+                free in (faults := manager.status().resources[RESOURCE].faults)
+                and (faults[free].reason or "").startswith(reason)
+            )
         )
     async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state) as manager:
         with pytest.raises(AdmissionError):
             await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        assert manager.status().resources[RESOURCE].faults[free].reason == reason
+        assert (manager.status().resources[RESOURCE].faults[free].reason or "").startswith(reason)
         await kubelet.delete(pod.pod)
         await kubelet.until(allocatable={RESOURCE: 1 if is_unplugged else 2})
 
@@ -212,6 +214,8 @@ async def test_a_cdi_file_kept_the_entry_of_a_device_whose_number_was_anothers(
             return {each["name"] for file in directory.iterdir() for each in json.loads(file.read_text())["devices"]}
 
         await until(lambda: names() == {free})
+        await kubelet.until(allocatable={RESOURCE: 0})  # the container that runs can open the number
+        await kubelet.delete(pod.pod)
         await kubelet.until(allocatable={RESOURCE: 1})
 
 

@@ -34,6 +34,7 @@ QUICK = Pace(
     gap=0.3,
     admission=0.2,
     look=0.1,
+    settled=0.1,
     settling=0.0,
     between=0.05,
     absent=0.2,

@@ -69,7 +69,7 @@ async def test_a_reply_of_8_mib_is_read(server: Server) -> None:
     server.answer = lambda: listing("w0", "w0", padding=8 << 20)
     async with PodResources(server.socket).connect() as calls:
         report = await calls.list()
-    assert report.holders == {(RESOURCE, "w0"): Holder("default", "one", "main")}
+    assert report.holders == {(RESOURCE, "w0"): (Holder("default", "one", "main"),)}
     assert len(report.pods) == 2
 
 
@@ -88,7 +88,7 @@ async def test_a_device_with_two_numa_nodes_counts_once(server: Server) -> None:
     ]
     async with PodResources(server.socket).connect() as calls:
         server.answer = pb.ListPodResourcesResponse(pod_resources=pods).SerializeToString
-        assert (await calls.list()).holders == {(RESOURCE, "w0"): Holder("default", "one", "main")}
+        assert (await calls.list()).holders == {(RESOURCE, "w0"): (Holder("default", "one", "main"),)}
         server.answer = pb.AllocatableResourcesResponse(devices=entries).SerializeToString
         assert await calls.allocatable() == {RESOURCE: {"w0"}}
 

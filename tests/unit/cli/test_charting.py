@@ -175,6 +175,18 @@ def test_what_was_given_is_a_default_and_the_rest_a_comment(target: str, tmp_pat
         assert (re.search(rf"^  (# )?{setting.key}:", text, re.MULTILINE) is not None) is offers, name
 
 
+def test_a_driver_of_a_node_asks_which_pods_a_device_plugin_left(target: str, tmp_path: Path) -> None:
+    """`--pool` is no value of the chart, so the chart must be written for it. A pool had no device plugin."""
+    folders = {
+        name: (chart(tmp_path / name, target, "--mode=dra", *options) / "templates/_helpers.tpl").read_text()
+        for name, options in {"node": [], "pool": ["--pool=fabric"]}.items()
+    }
+    for_pods = '{{- if eq (include "kdp.setting" (list . "metrics")) "pods" }}\n- name: pod-resources\n'
+    assert for_pods in folders["pool"]
+    assert for_pods not in folders["node"]
+    assert "\n- name: pod-resources\n" in folders["node"]
+
+
 def test_a_directory_that_a_parameter_names_took_the_place_of_another_one(target: str, tmp_path: Path) -> None:
     """The chart counted the directories of its own, and left out the first that the backend reads."""
     logs = tmp_path / "logs"

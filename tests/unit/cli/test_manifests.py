@@ -368,6 +368,26 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
     assert not [each for each in container(documents)["args"] if "node-name" in each]
 
 
+@pytest.mark.parametrize(
+    ("options", "is_mounted"),
+    [((), True), (("--pool=fabric",), False), (("--pool=fabric", "--metrics=pods"), True)],
+)
+def test_a_driver_of_a_node_asks_which_pods_a_device_plugin_left(
+    target: str, options: tuple[str, ...], is_mounted: bool
+) -> None:
+    """A drain leaves the pods of DaemonSets, and the driver gave their devices to claims. A pool had no plugin."""
+    documents = made(f"{target}:Widgets", "--mode=dra", *options)
+
+    mounted = {each["mountPath"]: each for each in container(documents)["volumeMounts"]}
+    assert ("/var/lib/kubelet/pod-resources" in mounted) == is_mounted
+    assert mounted.get("/var/lib/kubelet/pod-resources", {"readOnly": True})["readOnly"] is True
+
+
+def test_a_driver_is_given_the_resource_that_it_replaces(target: str) -> None:
+    documents = made(f"{target}:Widgets", "--mode=dra", "--replaces=other.com/card")
+    assert "--replaces=other.com/card" in container(documents)["args"]
+
+
 def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: str) -> None:
     documents = made(f"{target}:Widgets", "--mode=dra-controller", "--pool=fabric", "--pool-nodes=example.com/fabric=a")
 

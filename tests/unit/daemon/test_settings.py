@@ -213,6 +213,18 @@ def test_what_is_no_label_of_nodes_is_refused(given: object) -> None:
         resolve([layer, mode])
 
 
+def test_a_driver_replaces_the_resource_of_another_plugin() -> None:
+    """Its ids are not those of the driver's devices, so an administrator must name it."""
+    given = {"KDP_MODE": "dra", "KDP_NODE_NAME": "n", "KDP_REPLACES": "other.com/card"}
+    assert resolve([from_environment(given)]).replaces == "other.com/card"
+
+
+@pytest.mark.parametrize("given", ["card", "other.com/", "kubernetes.io/card", ""])
+def test_what_is_no_extended_resource_is_not_replaced(given: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^--replaces: "):
+        resolve([{"mode": GivenValue("--mode", "dra"), "replaces": GivenValue("--replaces", given), **NODE}])
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), (" 5M ", 300)])
 def test_a_duration_has_a_unit_or_is_in_seconds(text: object, seconds: float) -> None:
     settings = resolve([{"on_unhealthy": GivenValue("here", "evict"), "evict_after": GivenValue("here", text), **NODE}])
@@ -229,6 +241,11 @@ NODE = {"node_name": GivenValue("there", "node-0")}
         ({"evict_after": "90"}, "evict_after: no pod is evicted, so it has no effect; say --on-unhealthy evict"),
         ({"kubeconfig": "/k"}, "kubeconfig: nothing asks the API server, so it has no effect; say --events on"),
         ({"events": "on", "mode": "dra", "node_name": "n"}, "events: only a device plugin has it"),
+        ({"replaces": "other.com/card"}, "replaces: only a DRA driver has it"),
+        (
+            {"replaces": "other.com/card", "mode": "dra-controller", "pool": "a"},
+            "replaces: only a node's driver has it, and the mode is dra-controller",
+        ),
     ],
 )
 def test_what_is_done_in_the_cluster_needs_its_settings(given: dict[str, str], sentence: str) -> None:

@@ -247,6 +247,16 @@ def test_a_rival_that_the_plugin_itself_names_was_ok(tmp_path: Path, rival: str,
     assert text.endswith("unless an update is under way: kubectl get pods -A --field-selector spec.nodeName=n1")
 
 
+def test_a_device_that_two_pods_hold_names_both(tmp_path: Path) -> None:
+    assert told(resources.given_twice(node_in(tmp_path)))[0] == "not known"
+    assert told(resources.given_twice(node_in(tmp_path, status(resource()))))[0] == "ok"
+    twice = "two pods hold one device: w0 by ns/a and ns/b; w1 by ns/a and ns/b; delete one of the two pods"
+    verdict, text = told(resources.given_twice(node_in(tmp_path, status(resource(given_twice=twice)))))
+    assert verdict == "failed"
+    assert f"{RESOURCE}: two pods hold one device: w0 by ns/a and ns/b; w1 by ns/a and ns/b | " in text
+    assert text.endswith("kubectl delete pod -n NAMESPACE POD")
+
+
 def test_a_missing_driver_sent_to_the_kubelet(tmp_path: Path) -> None:
     backend = {"class": "W", "reason": "the driver is not loaded"}
     waits = resource(state="waiting", reason="there is no device list yet")

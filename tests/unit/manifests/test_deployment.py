@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kdp.daemon.parsers import Address
 from kdp.daemon.settings import Settings
 from kdp.errors import InvalidValueError
+from kdp.manifests.cluster import Cluster
 from kdp.manifests.deployment import Deployment, deployment_of, own_port
 from kdp.model.backend import Needs
 
@@ -72,6 +73,21 @@ NOTHING: set[str] = set()
 )
 def test_the_settings_decide_what_kdp_needs(settings: Settings, more: set[str], less: set[str]) -> None:
     assert paths(deployment(settings=settings)) == (OWN | more) - less
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_needed"),
+    [
+        (Settings(mode="dra"), True),
+        (Settings(mode="dra", pool="fabric"), False),
+        (Settings(mode="dra", pool="fabric", metrics="pods"), True),
+    ],
+)
+def test_only_a_driver_of_a_nodes_own_devices_may_follow_a_device_plugin(settings: Settings, is_needed: bool) -> None:
+    made = deployment(settings=settings, cluster=Cluster(driver="widget.example.com", pool=settings.pool))
+
+    assert ("/var/lib/kubelet/pod-resources" in paths(made)) == is_needed
+    assert not [each for each in made.folders if each.name == "pod-resources" and each.writable]
 
 
 def test_a_backend_without_state_had_no_place_for_the_lock() -> None:

@@ -58,7 +58,7 @@ class Manager:
             discovery=SimpleNamespace(value=SimpleNamespace(is_absent=False)),
         )
         self.supervisors: list[Any] = [self.supervisor]
-        self.held: dict[str, Mapping[str, Holder] | None] = {}
+        self.held: dict[str, Mapping[str, tuple[Holder, ...]] | None] = {}
         self.views: dict[str, ResourceView] = {}
 
     def status(self) -> Any:
@@ -67,7 +67,7 @@ class Manager:
     def problem_of(self, resource: str) -> str | None:
         return self.problem
 
-    def holders(self, resource: str) -> Mapping[str, Holder] | None:
+    def holders(self, resource: str) -> Mapping[str, tuple[Holder, ...]] | None:
         return self.held.get(resource)
 
     def kubelet_view(self, resource: str) -> ResourceView | None:
@@ -130,7 +130,7 @@ def busy() -> tuple[Manager, PluginCounts]:
     manager.state.counts.seconds.add("discover", seconds=0.01)
     manager.state.counts.failures.add("allocate", "refused")
     manager.state.counts.changed(RESOURCE, "unhealthy", ("xid",))
-    manager.held[RESOURCE] = {"gpu-0": Holder("ml", "train-0", "main")}
+    manager.held[RESOURCE] = {"gpu-0": (Holder("ml", "train-0", "main"),)}
     manager.supervisor.measuring = Measuring("Gpus", (kdp.Measurement("power", unit="watts", help="Of the card."),))
     manager.supervisor.measuring.values = {"gpu-0": Measured(RESOURCE, {"power": 250.0})}
     manager.state_problem = "the disk is full"
@@ -163,11 +163,17 @@ def test_each_series_of_device_plugins_is_exported_with_its_type_and_labels() ->
 def test_a_device_that_is_shared_could_not_be_joined_with_what_was_measured_of_it() -> None:
     """The replica's id stood in the one series, and the card's in the other, without the one pod that had it."""
     manager, counts = busy()
-    manager.held[RESOURCE] = {"gpu-0::0": Holder("ml", "train-0", "main"), "gpu-0::1": Holder("ml", "train-0", "main")}
+    manager.held[RESOURCE] = {
+        "gpu-0::0": (Holder("ml", "train-0", "main"),),
+        "gpu-0::1": (Holder("ml", "train-0", "main"),),
+    }
     of_0 = f"container=main,device=gpu-0,namespace=ml,pod=train-0,resource_name={RESOURCE}"
     found = shown(metrics(manager, counts, names_pods=True))
     assert [found[f"kdp_device_allocation{{{of_0}}}"], found[f"kdp_power_watts{{{of_0}}}"]] == [1, 250]
-    manager.held[RESOURCE] = {"gpu-0::0": Holder("ml", "train-0", "main"), "gpu-0::1": Holder("ml", "train-1", "main")}
+    manager.held[RESOURCE] = {
+        "gpu-0::0": (Holder("ml", "train-0", "main"),),
+        "gpu-0::1": (Holder("ml", "train-1", "main"),),
+    }
     found = shown(metrics(manager, counts, names_pods=True))
     assert sum(name.startswith("kdp_device_allocation{") for name in found) == 2
     assert found[f"kdp_power_watts{{container=,device=gpu-0,namespace=,pod=,resource_name={RESOURCE}}}"] == 250
@@ -315,7 +321,7 @@ def test_a_vendor_who_changes_all_names_for_ever_makes_no_more_series() -> None:
                 for result in RESULTS:
                     counts.called(method, name, result, 0.1)
             counts.sent(name, 5)
-            manager.held = {name: {f"{i}-{batch}{name}": Holder("ml", f"p{i}-{batch}", "main")}}
+            manager.held = {name: {f"{i}-{batch}{name}": (Holder("ml", f"p{i}-{batch}", "main"),)}}
             manager.supervisor.measuring = Measuring("Gpus", (power,))
             manager.supervisor.measuring.values = {f"{i}-{batch}{name}": Measured(name, {"power": 1.0})}
             if i % 50 == 0:
@@ -332,7 +338,7 @@ EVIL = ('a"b', "a\\b", "a\nb", "a\\nb", '\\"', "\x1b[0m", "\u202e", "x" * 300, "
 
 def test_hostile_names_of_devices_and_pods_break_no_line() -> None:
     manager, counts = busy()
-    manager.held[RESOURCE] = {f"{i} {evil}": Holder(evil, evil, evil) for i, evil in enumerate(EVIL)}
+    manager.held[RESOURCE] = {f"{i} {evil}": (Holder(evil, evil, evil),) for i, evil in enumerate(EVIL)}
     measuring = Measuring("Gpus", (kdp.Measurement("power", unit="watts", help='Of \\ "the"\ncard.'),))
     measuring.values = {device_id: Measured(RESOURCE, {"power": 1.5}) for device_id in manager.held[RESOURCE] or ()}
     manager.supervisor.measuring = measuring
@@ -405,4 +411,14 @@ def test_without_the_library_one_sentence_names_the_extra() -> None:
     assert done.stderr.splitlines()[-1] == (
         "kdp.errors.ConfigurationError: --metrics needs prometheus_client, which comes with the extra 'metrics': "
         "pip install 'kdp-sdk[metrics]'"
+    )
+
+
+def test_devices_that_two_pods_hold_are_counted() -> None:
+    label = f"{{resource_name={RESOURCE}}}"
+    assert shown(metrics(Manager(status())))[f"kdp_devices_given_twice{label}"] == 0
+    twice = status(doubles={"gpu-0": "ml/a and ml/b", "gpu-1": "ml/a and ml/b"})
+    assert shown(metrics(Manager(twice)))[f"kdp_devices_given_twice{label}"] == 2
+    assert twice.details["given_twice"] == (
+        "two pods hold one device: gpu-0 by ml/a and ml/b; gpu-1 by ml/a and ml/b; delete one of the two pods"
     )

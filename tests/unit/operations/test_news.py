@@ -107,6 +107,16 @@ def test_a_device_that_is_scrubbed_beside_one_that_is_gone_was_told_as_gone() ->
     assert told.look(seen) == [("DeviceUnhealthy", f"{GPU}: device g1 is gone")]
 
 
+def test_a_device_that_two_pods_hold_is_told_and_its_end() -> None:
+    told = Told()
+    twice = status(doubles={"g0": "ns/a and ns/b"})
+    assert told.look(status()) == []
+    text = f"{GPU}: device g0 is held by two pods, ns/a and ns/b: delete one of the two"
+    assert told.look(twice) == [("DeviceGivenTwice", text)]
+    assert told.look(twice) == []
+    assert told.look(status()) == [("DeviceGivenOnce", f"{GPU}: device g0 is no longer held by two pods")]
+
+
 # -- the pods that hold failed devices ---------------------------------------------------------------------------------
 
 DEVICE = (GPU, "g0")
@@ -115,27 +125,35 @@ POD, OTHER = Holder("ns", "a", "main"), Holder("ns", "b", "main")
 
 def test_a_holder_counts_if_the_kubelet_was_asked_after_the_device_failed() -> None:
     news = HolderNews()
-    assert news.looked({DEVICE: "XID 79"}, {DEVICE: OTHER}, asked_at=9.0, now=10.0) == []
+    assert news.looked({DEVICE: "XID 79"}, {DEVICE: (OTHER,)}, asked_at=9.0, now=10.0) == []
     assert news.wants_holders(9.0)
-    [holding] = news.looked({DEVICE: "XID 79"}, {DEVICE: POD}, asked_at=11.0, now=12.0)
+    [holding] = news.looked({DEVICE: "XID 79"}, {DEVICE: (POD,)}, asked_at=11.0, now=12.0)
     assert (holding.holder, holding.failure) == (POD, "XID 79")
     assert not news.wants_holders(11.0)
-    assert news.looked({DEVICE: "XID 79"}, {DEVICE: POD}, asked_at=13.0, now=14.0) == []
+    assert news.looked({DEVICE: "XID 79"}, {DEVICE: (POD,)}, asked_at=13.0, now=14.0) == []
 
 
 def test_a_holder_is_told_that_its_device_works_again_and_nobody_else() -> None:
     news = HolderNews()
-    news.looked({DEVICE: "XID 79"}, {DEVICE: POD}, asked_at=11.0, now=10.0)
-    [holding] = news.looked({}, {DEVICE: POD}, asked_at=11.0, now=12.0)
+    news.looked({DEVICE: "XID 79"}, {DEVICE: (POD,)}, asked_at=11.0, now=10.0)
+    [holding] = news.looked({}, {DEVICE: (POD,)}, asked_at=11.0, now=12.0)
     assert (holding.holder, holding.failure) == (POD, None)
-    news.looked({DEVICE: "XID 79"}, {DEVICE: POD}, asked_at=21.0, now=20.0)
-    assert news.looked({}, {DEVICE: OTHER}, asked_at=22.0, now=23.0) == []
+    news.looked({DEVICE: "XID 79"}, {DEVICE: (POD,)}, asked_at=21.0, now=20.0)
+    assert news.looked({}, {DEVICE: (OTHER,)}, asked_at=22.0, now=23.0) == []
     assert not news.wants_holders(None)
+
+
+def test_each_of_two_pods_with_a_failed_device_is_told() -> None:
+    news = HolderNews()
+    found = news.looked({DEVICE: "XID 79"}, {DEVICE: (POD, OTHER)}, asked_at=11.0, now=10.0)
+    assert [holding.holder for holding in found] == [POD, OTHER]
+    [holding] = news.looked({}, {DEVICE: (OTHER,)}, asked_at=12.0, now=12.0)
+    assert (holding.holder, holding.failure) == (OTHER, None)
 
 
 def test_the_next_holder_of_a_failed_device_is_told_as_well() -> None:
     news = HolderNews()
-    news.looked({DEVICE: "XID 79"}, {DEVICE: POD}, asked_at=11.0, now=10.0)
+    news.looked({DEVICE: "XID 79"}, {DEVICE: (POD,)}, asked_at=11.0, now=10.0)
     assert news.looked({DEVICE: "XID 79"}, {}, asked_at=12.0, now=12.0) == []
-    [holding] = news.looked({DEVICE: "XID 79"}, {DEVICE: OTHER}, asked_at=13.0, now=13.0)
+    [holding] = news.looked({DEVICE: "XID 79"}, {DEVICE: (OTHER,)}, asked_at=13.0, now=13.0)
     assert holding.holder == OTHER

@@ -205,8 +205,12 @@ class Listing:
         return None
 
     def _identity(self, gpu: Gpu, instance: Instance | None) -> str:
-        """Return the numbers by which a container has the GPU: a driver that is loaded anew may give them to others."""
-        numbers: list[str] = []
+        """Return the UUID of the GPU, and the numbers by which a container has it.
+
+        A driver that is loaded again may give the numbers to other GPUs. A virtual machine that moves to another host
+        finds another GPU under the same numbers.
+        """
+        numbers = [gpu.uuid]
         if self._options.naming == "index" and self._options.strategies != ("device-nodes",):
             numbers.append(f"index {name_of(gpu, instance, self._options)}")
         if self._nodes is not None:

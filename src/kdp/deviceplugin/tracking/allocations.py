@@ -144,7 +144,8 @@ class Allocations:
         self._vanished: dict[Key, None] = {}
         self._listed_at = float("-inf")
         self._pods: dict[Pod, float] = {}
-        self._pods_at = float("-inf")
+        self._pods_at = self._known_at = float("-inf")
+        self._uids: dict[Pod, str] = {}
         self._scrubbed: set[str] = set()
         self._place: dict[str, Callable[[str], str]] = {}
 
@@ -318,15 +319,21 @@ class Allocations:
         """Whether lists are of use at all."""
         return bool(self._uses or self._vanished)
 
-    def next_look(self) -> float | None:
-        """Return when a list is to be asked for; None: nothing is owed, so none is."""
+    def next_look(self, *, is_settled: bool = False) -> float | None:
+        """Return when a list is to be asked for; None: nothing is owed, so none is.
+
+        Args:
+            is_settled: Whether all holders of the last list and all suspects run. Then their devices need no look.
+        """
         times = [
-            self._next_look_at(key, self._tracks[key], owed=True)
+            self._next_look_at(key, self._tracks[key], owed=True, is_settled=is_settled)
             for use in self._uses.values()
             if not use.is_handed_out
             for key in use.keys
         ]
-        times += [self._next_look_at(key, self._tracks[key], owed=False) for key in self._vanished]
+        times += [
+            self._next_look_at(key, self._tracks[key], owed=False, is_settled=is_settled) for key in self._vanished
+        ]
         times += [use.retry_at for use in self._uses.values() if use.failures and use.retry_at > self._listed_at]
         times += [
             max(use.retry_at, self._listed_at + LOOK_AGAIN)
@@ -335,11 +342,13 @@ class Allocations:
         ]
         return min(times, default=None)
 
-    def _next_look_at(self, key: Key, track: _Track, *, owed: bool) -> float:
+    def _next_look_at(self, key: Key, track: _Track, *, owed: bool, is_settled: bool) -> float:
         if self._listed_at <= track.changed_at:
             return track.changed_at + (FIRST_LOOK if owed else 0.0)
         if track.missing_since is not None and not track.is_missed:
             return max(track.missing_since + self._gap, self._listed_at)
+        if is_settled and (track.is_named or track.suspects):
+            return float("inf")
         if owed and not track.is_seen:  # ever more seldom: it may be an init container's
             return self._listed_at + min(max(1.0, self._listed_at - track.changed_at), self._look)
         return self._listed_at + self._look
@@ -444,9 +453,15 @@ class Allocations:
         use.retry_at = now + self._retry
 
     def listed(
-        self, named: Mapping[Key, Pod], pods: Collection[Pod], *, asked_at: float, now: float, is_complete: bool
+        self,
+        named: Mapping[Key, tuple[Pod, ...]],
+        pods: Collection[Pod],
+        *,
+        asked_at: float,
+        now: float,
+        is_complete: bool,
     ) -> ListOutcome:
-        """Take an answer of the pod-resources API: the devices that pods hold, each with its pod, and all active pods.
+        """Take an answer of the pod-resources API: the devices that pods hold, each with its pods, and all active pods.
 
         Its silence means something only if the kubelet knows all its pods (``is_complete``).
         """
@@ -484,11 +499,19 @@ class Allocations:
         owing = {use.resource for use in self._uses.values()}
         return ListOutcome(ended=tuple(ended), gone=gone, held=held, seen=frozenset(seen & owing))
 
-    def _name_pod(self, key: Key, pod: Pod) -> bool:
-        """Note the pod that has a device, with each of its containers; return whether that is new."""
+    def _name_pod(self, key: Key, pods: tuple[Pod, ...]) -> bool:
+        """Note the pod that has a device, with each of its containers; return whether that is new.
+
+        If two pods have the device, the pod without an earlier allocation has the newest.
+        """
         uses = self._uses_of.get(key, {}).values()
         nameless = [use for use in uses if use.pod is None and not use.is_back]
         newest = self.newest_of(*key)
+        earlier = {use.pod for use in uses if use is not newest}
+        if newest is not None and newest.pod in pods:
+            pod = newest.pod
+        else:
+            pod = next((each for each in pods if each not in earlier), pods[-1])
         changed = nameless if newest is None or newest.pod == pod else [*nameless, newest]
         for use in changed:
             use.pod = pod
@@ -522,10 +545,28 @@ class Allocations:
                 return True
         return False
 
+    def know_pods(self, running: Mapping[Pod, str], now: float) -> None:
+        """Take the running pods with their UIDs in place of a list, so that no later list takes them for new ones."""
+        self._begin_pods(now)
+        for pod, uid in running.items():
+            if self._uids.get(pod, uid) != uid:
+                self._pods[pod] = now  # another pod has taken the name
+            self._pods.setdefault(pod, now)
+        self._uids = dict(running)
+
+    def _begin_pods(self, now: float) -> None:
+        if now - self._known_at > self._longest_break:
+            self._pods, self._uids = {}, {}
+        self._known_at = now
+
+    @property
+    def all_suspects(self) -> frozenset[Pod]:
+        """Pods that may hold a device although no list names it."""
+        return frozenset[Pod]().union(*(track.suspects for track in self._tracks.values()))
+
     def _take_pods(self, pods: Collection[Pod], asked_at: float) -> None:
         """Note since when each pod has been listed; after a break any pod may be another one of its name."""
-        if asked_at - self._pods_at > self._longest_break:
-            self._pods = {}
+        self._begin_pods(asked_at)
         self._pods_at = asked_at
         self._pods = {pod: self._pods.get(pod, asked_at) for pod in pods}
 

@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Literal, final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ...concurrency.history import History
     from ...kubelet.podresources import Holder
@@ -28,32 +28,31 @@ class HolderLog:
 
     def __init__(self, history: History | None) -> None:
         self._history = history
-        self._known: dict[tuple[str, str], Holder] | None = None
+        self._known: dict[tuple[str, str], tuple[Holder, ...]] | None = None
 
-    def listed(self, holders: Mapping[tuple[str, str], Holder], *, is_complete: bool) -> None:
+    def listed(self, holders: Mapping[tuple[str, str], tuple[Holder, ...]], *, is_complete: bool) -> None:
         """Take a list.
 
         Args:
-            holders: Who holds a device, by resource and device id.
+            holders: The containers that hold a device, by resource and device id.
             is_complete: Whether nobody holds what it does not name.
         """
         known = self._known
         if known is None:
             self._known = dict(holders)
             return
-        returned = {
-            key: holder
-            for key, holder in known.items()
-            if holders.get(key) != holder and (is_complete or key in holders)
-        }
-        taken = {key: holder for key, holder in holders.items() if known.get(key) != holder}
+        returned = [
+            (key, holder)
+            for key, before in known.items()
+            for holder in before
+            if holder not in holders.get(key, ()) and (is_complete or key in holders)
+        ]
+        taken = [(key, holder) for key, now in holders.items() for holder in now if holder not in known.get(key, ())]
         for (resource, holder), ids in _by_holder(returned).items():
             self._tell("released", resource, holder, ids)
         for (resource, holder), ids in _by_holder(taken).items():
             self._tell("held", resource, holder, ids)
-        for key in returned:
-            del known[key]
-        known.update(taken)
+        self._known = dict(holders) if is_complete else {**known, **holders}
 
     def _tell(self, kind: Literal["held", "released"], resource: str, holder: Holder, ids: list[str]) -> None:
         if self._history is not None:
@@ -61,8 +60,8 @@ class HolderLog:
         logger.debug("%s: %s is %s by %s", resource, ", ".join(ids), kind, holder, extra={"resource": resource})
 
 
-def _by_holder(found: Mapping[tuple[str, str], Holder]) -> dict[tuple[str, Holder], list[str]]:
+def _by_holder(found: Iterable[tuple[tuple[str, str], Holder]]) -> dict[tuple[str, Holder], list[str]]:
     grouped: dict[tuple[str, Holder], list[str]] = {}
-    for (resource, device_id), holder in found.items():
+    for (resource, device_id), holder in found:
         grouped.setdefault((resource, holder), []).append(device_id)
     return grouped

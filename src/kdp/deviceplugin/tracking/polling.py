@@ -21,13 +21,15 @@ from ...concurrency.backoff import Backoff
 from ...concurrency.observable import Observable
 from ...errors import PodResourcesError, sentence
 from ...kubelet.calls import HangWatch
+from ...kubelet.list_guard import ListPostponedError
 from ...startup import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...kubelet import KubeletPaths
-    from ...kubelet.podresources import PodResources, Report  # noqa: TC004 - late: nobody asks at first
+    from ...kubelet.list_guard import ListGuard
+    from ...kubelet.podresources import PodResources, PodResourcesCalls, Report  # noqa: TC004 - late: nobody asks at first
     from ...kubelet.podsapi import PodsWatch
     from ..options import Pace
 
@@ -53,7 +55,7 @@ class ListAnswer:
 
     Attributes:
         asked_at: When it was asked, on `time.monotonic`'s clock.
-        report: Who holds what; None: that was not asked.
+        report: The holders. `None` if the round had no List, or if Allocates have postponed it.
         is_complete: Whether the kubelet knows all its pods, so that the report's silence means something.
         allocatable: The devices that the kubelet takes for healthy, by resource; empty if that was not asked.
     """
@@ -83,16 +85,18 @@ class PodResourcesPoller:
 
     Attributes:
         not_before: When the next round may be, on `time.monotonic`'s clock.
-        pod_changed_at: When a pod changed first since the last round; None: none did, or the kubelet does not say.
+        pod_changed_at: Time of the first pod's end since the last round. `None` if the kubelet reports no end.
         pod_changes: Changes with ``pod_changed_at``.
         hang: Whether the kubelet seems to hang.
     """
 
-    def __init__(self, paths: KubeletPaths, pace: Pace) -> None:
+    def __init__(self, paths: KubeletPaths, pace: Pace, guard: ListGuard) -> None:
         self.not_before = float("-inf")
         self.pod_changed_at: float | None = None
         self.pod_changes: Observable[None] = Observable(None)
         self._paths = paths
+        self._guard = guard
+        self._is_postponed = False
         self._settling = pace.settling
         self._pods: PodsWatch | None = None
         self._own_name = socket.gethostname()
@@ -107,7 +111,7 @@ class PodResourcesPoller:
     def _client(self) -> PodResources:
         from ...kubelet.podresources import PodResources  # nobody asks before the kubelet has had our list for seconds
 
-        return PodResources(self._paths.pod_resources_socket)
+        return PodResources(self._paths.pod_resources_socket, self._guard)
 
     async def watch_pods(self, is_wanted: Callable[[], bool], news: Observable[None]) -> None:
         """Follow the kubelet's pods API while that is of use; ``news`` changes when it may have become so."""
@@ -135,6 +139,11 @@ class PodResourcesPoller:
                 self.pod_changes.set(None)
 
     @property
+    def running(self) -> Mapping[tuple[str, str], str] | None:
+        """Namespace and name of each pod that runs, with its UID. `None` without a synced pods API."""
+        return self._pods.running if self._pods is not None and self._pods.is_synced else None
+
+    @property
     def _is_synced(self) -> bool:
         return self._pods is not None and self._pods.is_synced
 
@@ -155,7 +164,7 @@ class PodResourcesPoller:
             wants_settled_list: Whether List is needed once for each kubelet, and again when it must know all its pods.
             wants_allocatable: Whether GetAllocatableResources is needed.
         """
-        self.pod_changed_at = None
+        changed_at, self.pod_changed_at = self.pod_changed_at, None
         try:
             made_at = self._client.made_at()
         except (OSError, ImportError) as error:  # to load it takes a descriptor
@@ -173,7 +182,9 @@ class PodResourcesPoller:
         try:
             async with self._client.connect() as calls:
                 if wants_list or wants_settled_list:
-                    report = await calls.list(resources)
+                    report = await self._list(calls, resources)
+                    if report is None and self.pod_changed_at is None:
+                        self.pod_changed_at = changed_at
                 if wants_allocatable:
                     allocatable = await calls.allocatable()
         except PodResourcesError as error:
@@ -198,6 +209,20 @@ class PodResourcesPoller:
             synced = was_synced and self._is_synced
             is_complete = same and (settled or here or synced)
         return ListAnswer(asked_at=now, report=report, is_complete=is_complete, allocatable=allocatable)
+
+    async def _list(self, calls: PodResourcesCalls, resources: Collection[str]) -> Report | None:
+        """Return the kubelet's list. `None` if Allocates run without a pause; the next round tries again."""
+        try:
+            report = await calls.list(resources)
+        except ListPostponedError as error:
+            if not self._is_postponed:
+                logger.warning("%s; kdp tries again each second", sentence(error))
+            self._is_postponed = True
+            return None
+        if self._is_postponed:
+            logger.info("the pods' devices are listed again")
+            self._is_postponed = False
+        return report
 
     def _age(self, made_at: float) -> float:
         """Return for how many seconds a kubelet has been up. Somebody may set the wall clock, so it is asked once."""

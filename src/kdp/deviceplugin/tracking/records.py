@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -21,11 +22,10 @@ from ...errors import AllocationError
 from ...supervision.conditions import CLEANUP, UNSAVED, being_scrubbed
 from ...supervision.hooks import check_state
 from .allocation_record import AllocationRecord
-from .store import AllocationOwner, KeptResource, why_not_saved
+from .store import AllocationOwner, KeptResource, is_abandoned, saved_beside, why_not_saved
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from anyio.abc import TaskGroup
 
@@ -65,12 +65,14 @@ class AllocationRecords:
         changes: Changes when the kubelet may have to be asked sooner.
         offers: Changes when other devices may have to be offered: one was given away, came back, or was released.
         late: Changes when a release has not ended by its deadline, and when it ends at last.
+        taken_over: UIDs of the allocations that this process took over from others.
     """
 
     def __init__(self, allocations: Allocations, *, plugin_dir: Path, state_dir: Path | None, period: float) -> None:
         self.changes: Observable[None] = Observable(None)
         self.offers: Observable[None] = Observable(None)
         self.late: Observable[tuple[AllocationRecord, ...]] = Observable(())
+        self.taken_over: set[str] = set()
         self._allocations = allocations
         self._plugin_dir = plugin_dir
         self._state_dir = state_dir
@@ -136,16 +138,45 @@ class AllocationRecords:
         record = self._allocations.newest_of(resource, device_id)
         return None if record is None else record.given.get(device_id)
 
-    def answers(self, backend: DeviceBackend) -> list[tuple[str, Given]]:
-        """Return what pods were given of a backend's devices that are not released yet, with each device's id."""
+    @property
+    def has_given(self) -> bool:
+        """Whether a pod holds a device that can be compared with what the pod was given."""
+        return any(record.given for record in self._allocations.owed())
+
+    def holdings(self) -> list[tuple[AllocationRecord, str, Given]]:
+        """Return the allocations that keep their devices from others, with the id and the things of each device.
+
+        An allocation whose release has failed does so only if its devices must be scrubbed.
+        """
         return [
-            (device_id, given)
-            for resource in self._resources.values()
-            if resource.owner.backend is backend
-            for record in self._allocations.owed(resource.name)
+            (record, device_id, given)
+            for record in self._allocations.owed()
+            if record.is_back or not record.failures
             for device_id, given in record.given.items()
-            if self._allocations.newest_of(resource.name, device_id) is record
+            if self._allocations.newest_of(record.resource, device_id) is record
         ]
+
+    async def beside(self) -> list[tuple[str, AllocationRecord]]:
+        """Return the saved allocations of other processes, and of resources that have another name now.
+
+        Each has the class that gave it; see `kdp.deviceplugin.tracking.store.class_of`.
+        """
+        directory = self._state_dir
+        if directory is None:
+            return []
+        own = frozenset[Path]().union(*(each.store.files for each in self._resources.values() if each.store))
+        found = await offload(lambda: saved_beside(directory, self._plugin_dir, own))
+        known = {record.uid for record in self._allocations.owed()} | self.taken_over
+        return [(label, each) for label, each in found if each.uid not in known]
+
+    async def is_abandoned(self, resource: str) -> bool:
+        """Return whether no process serves a resource that has saved allocations."""
+        directory = self._state_dir
+        return directory is not None and await offload(lambda: is_abandoned(directory, resource))
+
+    def owes(self, resource: str) -> bool:
+        """Return whether an allocation of a resource is not released yet."""
+        return bool(self._allocations.owed(resource))
 
     async def settle(self, seconds: float) -> None:
         """Give the releases that run a moment, and let the stores go."""
@@ -501,6 +532,7 @@ class AllocationRecords:
         known = {record.uid for record in self._allocations.owed(resource.name)}
         records = [each for each in found if each.uid not in known and each.ids]
         self._allocations.adopt(records, time.monotonic())
+        self.taken_over.update(each.uid for each in records)
         store.take()
         if found:
             self.offers.set(None)

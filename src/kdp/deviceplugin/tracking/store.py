@@ -4,6 +4,7 @@ The file has the allocations that are not released yet. There is one JSON file f
 directory outside of the kubelet's (a kubelet up to 1.32 removes every file from the plugin directory)::
 
     {"version": 1, "resource": "example.com/widget", "plugin_dir": "/var/lib/kubelet/device-plugins",
+     "class": "acme_widgets.Widgets",
      "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]],
                       "given": {"w0": {"nodes": ["/dev/widget0"], "identity": ""}}}]}
 
@@ -29,14 +30,14 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
 import attrs
 
 from ...concurrency.threads import Worker, value_of
-from ...model.backend import DeviceBackend
+from ...model.backend import DeviceBackend, WrappedBackend
 from ...model.devices import Device
 from ...startup import shown
 from ...storage import files, locks, reading
@@ -85,6 +86,7 @@ class AllocationStore:
         plugin_dir: The directory of the kubelet that allocates.
         releases: Whether the backend is told of an allocation's end, so that the file is needed until then.
         scrubs: Whether the file says what must be scrubbed, and so must outlive a loss of power, too.
+        class_name: The class of the backend; see `class_of`.
 
     Attributes:
         has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's
@@ -94,13 +96,21 @@ class AllocationStore:
     """
 
     def __init__(
-        self, directory: Path, resource: str, plugin_dir: Path, *, releases: bool = True, scrubs: bool = False
+        self,
+        directory: Path,
+        resource: str,
+        plugin_dir: Path,
+        *,
+        releases: bool = True,
+        scrubs: bool = False,
+        class_name: str = "",
     ) -> None:
         self.has_neighbours = False
         self.has_lost = False
         self._plugin_dir = os.fspath(plugin_dir)
         self._releases = releases
         self._scrubs = scrubs
+        self._class_name = class_name
         self._directory = directory
         self._resource = resource
         self._stem = resource.replace("/", "_")
@@ -113,6 +123,11 @@ class AllocationStore:
         self._newest = self._written = _Document((), frozenset())
         self._is_closed = False
         self.problem: str | None = None
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """The files that this process owns."""
+        return frozenset([self._path, *(path for path, _ in self._dead)])
 
     async def adopt(self) -> list[AllocationRecord]:
         """Return the allocations of dead processes, whose files stay until `take` was called. Blocks for the disk."""
@@ -192,7 +207,7 @@ class AllocationStore:
                 locks.close(descriptor)
                 continue
             try:
-                saved = self._read(reading.read_open(descriptor))
+                saved = self.read(reading.read_open(descriptor))
             except _OtherKubeletError as other:
                 if not os.path.exists(other.plugin_dir):
                     with contextlib.suppress(OSError):  # it is only in the way
@@ -212,7 +227,7 @@ class AllocationStore:
         found: list[AllocationRecord] = []
         for path in self._others():
             with contextlib.suppress(_OtherKubeletError, _Unreadable, OSError):
-                found += self._read(reading.read(path, follow=False))
+                found += self.read(reading.read(path, follow=False))
         return found
 
     def _others(self) -> Iterable[Path]:
@@ -231,7 +246,13 @@ class AllocationStore:
         ]
         return [path for path in paths if path not in ours]
 
-    def _read(self, text: bytes) -> list[AllocationRecord]:
+    def read(self, text: bytes) -> list[AllocationRecord]:
+        """Return the allocations in a file's text.
+
+        Raises:
+            _Unreadable: The text is not that of a file of this resource and version.
+            _OtherKubeletError: The file is of another kubelet's allocations.
+        """
         from ...storage.documents import parse_json
 
         try:
@@ -314,6 +335,7 @@ class AllocationStore:
             "version": VERSION,
             "resource": self._resource,
             "plugin_dir": self._plugin_dir,
+            "class": self._class_name,
             "allocations": [each.as_json() for each in allocations],
             **({} if self._releases else {"releases": False}),
         }
@@ -337,6 +359,13 @@ class AllocationStore:
             extra = {"resource": self._resource, "path": str(self._directory)}
             text = f"{problem}; what is allocated now is not released if this process is killed"
             logger.warning("%s: %s", self._resource, text, extra=extra)
+
+
+def class_of(backend: DeviceBackend) -> str:
+    """Return the name of a backend's class, of a shared one that of the class that it shares."""
+    while isinstance(backend, WrappedBackend):
+        backend = backend.inner
+    return f"{type(backend).__module__}.{type(backend).__qualname__}"
 
 
 @final
@@ -388,9 +417,52 @@ class KeptResource:
         if self.store is None and state_dir is not None:
             owner = self.owner
             self.store = AllocationStore(
-                state_dir, self.name, plugin_dir, releases=owner.wants_release, scrubs=owner.scrubs
+                state_dir,
+                self.name,
+                plugin_dir,
+                releases=owner.wants_release,
+                scrubs=owner.scrubs,
+                class_name=class_of(owner.backend),
             )
         return self.store
+
+
+def saved_beside(directory: Path, plugin_dir: Path, own: Collection[Path]) -> list[tuple[str, AllocationRecord]]:
+    """Return the allocations in a directory's files that are not ours, each with the class that gave it.
+
+    Blocks for the disk. The class is "" in files of older versions.
+
+    They belong to processes that live beside this one, or to a resource that had another name before. A file that
+    cannot be read is left to its owner.
+
+    Args:
+        directory: The state directory.
+        plugin_dir: The directory of the kubelet that allocates.
+        own: The files of this process.
+    """
+    from ...storage.documents import parse_json
+
+    found: list[tuple[str, AllocationRecord]] = []
+    with contextlib.suppress(OSError):
+        for path in sorted(directory.glob("*.json")):
+            if path not in own and not path.name.startswith("."):
+                with contextlib.suppress(_OtherKubeletError, _Unreadable, OSError, ValueError, TypeError, KeyError):
+                    text = reading.read(path, follow=False)
+                    document = parse_json(text)
+                    store = AllocationStore(directory, str(document["resource"]), plugin_dir)
+                    found += [(str(document.get("class", "")), each) for each in store.read(text)]
+    return found
+
+
+def is_abandoned(directory: Path, resource: str) -> bool:
+    """Return whether a resource has files and no process holds one of them. Blocks for the disk."""
+    held: list[bool] = []
+    for path in directory.glob(f"{resource.replace('/', '_')}.*.json"):
+        with contextlib.suppress(OSError):
+            descriptor = reading.open_file(path, follow=False)
+            held.append(not locks.lock(descriptor))
+            locks.close(descriptor)
+    return bool(held) and not any(held)
 
 
 def why_not_saved(directory: Path) -> str | None:

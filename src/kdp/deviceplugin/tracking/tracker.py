@@ -9,6 +9,8 @@ One for all resources of a process. Facts about the resources go in (`Tracker.at
   decided in `drift`: a lasting difference makes a new generation.
 * **List** with each comparison if a backend has `DeviceBackend.released`: which pods were there before an Allocate
   tells which of them may hold its devices.
+* No List for `Pace.settled` if the kubelet's pods API (1.37 and later) shows that all holders and suspects of the last
+  List run, and if no Allocate has come since. Then the pods API lists the pods.
 * **List** when a device turns Unhealthy, so that the log can name the pod, and when somebody needs to know it; at
   `Pace.follow`, if somebody looks at who holds what.
 * **List** with the first comparison, and again when the kubelet must know all its pods: a pod may hold a device that
@@ -29,6 +31,7 @@ import anyio
 import attrs
 
 from ...concurrency.observable import Observable
+from ...kubelet.list_guard import ListGuard
 from ...model.devices import Device, Health
 from ...startup import shown
 from ..inventory import ListSnapshot
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ...kubelet.podresources import Holder, Report
+    from .double_holders import DoubleHolders
     from .drift import ResourceView
     from .holder_log import HolderLog
     from .store import AllocationOwner
@@ -84,6 +88,7 @@ class Decisions:
         unlisted: Devices that pods hold and that were never listed, by resource, each with its NUMA nodes: list them as
             vanished.
         ended: Allocations that pods have given back: release each.
+        contested: Resources with a device that has got a second holder, or lost one: offer their devices again.
         reregistrations: Resources that need a new generation, because the kubelet's view of them stays wrong: each with
             the generation whose list the kubelet does not have, and the difference, for the log.
     """
@@ -94,6 +99,7 @@ class Decisions:
     gone: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
     unlisted: Mapping[str, Mapping[str, Sequence[int]]] = attrs.field(factory=dict[str, "Mapping[str, Sequence[int]]"])
     ended: Sequence[AllocationRecord] = ()
+    contested: frozenset[str] = frozenset()
     reregistrations: Mapping[str, tuple[int, str]] = attrs.field(factory=dict[str, "tuple[int, str]"])
 
 
@@ -102,6 +108,7 @@ class Tracker:
 
     Attributes:
         records: The allocations that are not released yet.
+        guard: Keeps Lists away from Allocates.
         holders_asked_at: When `holders` was asked for, on `time.monotonic`'s clock; None: there was no list.
     """
 
@@ -120,9 +127,12 @@ class Tracker:
             state_dir=options.state_dir,
             period=self._pace.look,
         )
-        self._poller = PodResourcesPoller(options.paths, self._pace)
+        self.guard = ListGuard(options.paths.pod_resources_dir)
+        self._poller = PodResourcesPoller(options.paths, self._pace, self.guard)
         self._resources: dict[str, _Resource] = {}
-        self._holders: Mapping[tuple[str, str], Holder] | None = None
+        self._holders: Mapping[tuple[str, str], tuple[Holder, ...]] | None = None
+        self._is_complete = False
+        self._double_holders: DoubleHolders | None = None
         self.holders_asked_at: float | None = None
         self._wants_holders = False
         self._without_holder: dict[tuple[str, str], None] = {}
@@ -166,16 +176,25 @@ class Tracker:
         if self._allocations.is_waiting:
             self._news.set(None)
 
+    @property
+    def resources(self) -> Collection[str]:
+        """The resources that are served, or whose allocations are not released yet."""
+        return self._resources.keys()
+
     def failed(self, resource: str, ids: Iterable[str]) -> None:
         """These devices became unhealthy: the log names the pods that hold them."""
         self._without_holder.update(dict.fromkeys((resource, device_id) for device_id in ids))
         self._news.set(None)
 
-    def holders(self, resource: str) -> Mapping[str, Holder] | None:
-        """Return who holds the resource's devices, as of the last list; None: there was none."""
+    def holders(self, resource: str) -> Mapping[str, tuple[Holder, ...]] | None:
+        """Return the containers that hold the resource's devices, as of the last list; None: there was none."""
         if self._holders is None:
             return None
-        return {device_id: holder for (name, device_id), holder in self._holders.items() if name == resource}
+        return {device_id: holders for (name, device_id), holders in self._holders.items() if name == resource}
+
+    def double_holders(self, resource: str) -> Mapping[str, str]:
+        """Return the resource's devices with two pods, each with the names of the pods."""
+        return {} if self._double_holders is None else self._double_holders.of(resource)
 
     def device_of(self, resource: str, device_id: str) -> str:
         """Return the id of a replica's device; any other id is returned unchanged."""
@@ -220,7 +239,7 @@ class Tracker:
         """Follow what makes a look due, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.records.run)
-            tasks.start_soon(self._poller.watch_pods, lambda: self._allocations.is_waiting, self._news)
+            tasks.start_soon(self._poller.watch_pods, lambda: self._needs_pods, self._news)
             for source in (self.records.changes, self._poller.pod_changes):
                 tasks.start_soon(self._follow, source)
 
@@ -229,16 +248,34 @@ class Tracker:
         while True:
             await source.after(version)
             version = source.version
+            if self._is_settled(time.monotonic()):
+                self._poller.pod_changed_at = None  # the pod held no device
             self._news.set(None)
 
+    @property
+    def _needs_pods(self) -> bool:
+        return self._allocations.is_waiting or self.records.is_releasing or self._always_lists
+
+    def _is_settled(self, now: float) -> bool:
+        """Whether a new List would be equal to the last one."""
+        running = self._poller.running
+        if running is None or self._holders is None or self.holders_asked_at is None or not self._is_complete:
+            return False
+        is_fresh = self.guard.allocated_at < self.holders_asked_at > now - self._pace.settled
+        holding = {(holder.namespace, holder.pod) for holders in self._holders.values() for holder in holders}
+        return is_fresh and running.keys() >= holding | self._allocations.all_suspects
+
     def _next_look(self) -> float:
+        is_settled = self._is_settled(time.monotonic())
         times = [resource.drift.next_look for resource in self._resources.values()]
-        times.append(self._allocations.next_look())
-        if self._pace.follow is not None:
+        times.append(self._allocations.next_look(is_settled=is_settled))
+        if is_settled and self.holders_asked_at is not None and self._needs_pods:
+            times.append(self.holders_asked_at + self._pace.settled)
+        if self._pace.follow is not None and not is_settled:
             times.append(self._looked_at + self._pace.follow)
         if self._without_holder or self._wants_holders:
             times.append(time.monotonic())
-        if self._poller.pod_changed_at is not None and self._allocations.is_waiting:
+        if self._poller.pod_changed_at is not None and self._needs_pods and not is_settled:
             times.append(self._poller.pod_changed_at + AFTER_EVENT)
         return min((when for when in times if when is not None), default=float("inf"))
 
@@ -261,17 +298,19 @@ class Tracker:
         if not any((r.drift.next_look or now) <= now for r in compared.values()):
             compared = {}
         sent = {name: (r.generation, r.snapshot) for name, r in compared.items()}
+        is_settled = self._is_settled(now)
+        if is_settled and self._poller.running is not None:
+            self._allocations.know_pods(self._poller.running, now)
+        is_owed = (self._allocations.next_look(is_settled=is_settled) or float("inf")) <= now + EARLY
         answer = await self._poller.ask(
             self._resources,
-            wants_list=self._allocations.is_waiting
-            or bool(self._without_holder)
+            wants_list=bool(self._without_holder)
             or self._wants_holders
-            or self.records.is_releasing
-            or self._always_lists,
+            or (is_owed if is_settled else self._needs_pods),
             wants_settled_list=any(resource.is_unasked for resource in self._resources.values()),
             wants_allocatable=bool(sent),
         )
-        self._wants_holders = False
+        self._wants_holders &= isinstance(answer, ListAnswer) and answer.report is None  # an Allocate has run
         if isinstance(answer, Unanswered):
             self._unanswered(answer)
             return Decisions(ended=self._allocations.back(now))
@@ -334,11 +373,15 @@ class Tracker:
 
     def _decide(self, answer: ListAnswer, report: Report) -> Decisions:
         before, self._holders, self.holders_asked_at = self._holders, report.holders, answer.asked_at
+        self._is_complete = answer.is_complete
         self._name_holders(report)
         if self._holder_log is not None:
             self._holder_log.listed(report.holders, is_complete=answer.is_complete)
         outcome = self._allocations.listed(
-            {key: (holder.namespace, holder.pod) for key, holder in report.holders.items()},
+            {
+                key: tuple((holder.namespace, holder.pod) for holder in holders)
+                for key, holders in report.holders.items()
+            },
             report.pods,
             asked_at=answer.asked_at,
             now=time.monotonic(),
@@ -347,7 +390,7 @@ class Tracker:
         for record in outcome.ended:
             if not record.failures:  # else it is no news
                 own = {key for key in record.keys if self._allocations.newest_of(*key) is record}
-                _log_end(record, {key: holder for key, holder in (before or {}).items() if key in own})
+                _log_end(record, {key: holders for key, holders in (before or {}).items() if key in own})
         self.records.save(outcome.seen)
         if outcome.ended or self.records.is_starting:
             self.records.offers.set(None)
@@ -356,23 +399,32 @@ class Tracker:
             gone=_by_resource(outcome.gone),
             unlisted=self._unlisted(report, is_complete=answer.is_complete),
             ended=outcome.ended,
+            contested=self._note_double_holders(report, is_complete=answer.is_complete),
         )
+
+    def _note_double_holders(self, report: Report, *, is_complete: bool) -> frozenset[str]:
+        if self._double_holders is None:
+            if all(len(holders) == 1 for holders in report.holders.values()):
+                return frozenset()
+            from .double_holders import DoubleHolders  # late: it is hardly ever needed
+
+            self._double_holders = DoubleHolders()
+        return self._double_holders.listed(report, is_complete=is_complete)
 
     def _name_holders(self, report: Report) -> None:
         for key in self._without_holder:
-            holder = report.holders.get(key)
-            if holder is not None:
+            for holder in report.holders.get(key, ()):
                 pod = f"{holder.namespace}/{holder.pod}"
                 extra = {"resource": key[0], "device_id": key[1], "pod": pod}
                 logger.warning("%s: device %s, which is unhealthy, is held by %s", *key, holder, extra=extra)
         self._without_holder.clear()
 
     def _unlisted(self, report: Report, *, is_complete: bool) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Return devices that pods hold, and that no list of this process has had."""
+        """Return devices that pods hold, and that no list of their resource has had."""
         snapshots = {name: r.snapshot for name, r in self._resources.items() if r.snapshot is not None}
-        listed = {device_id for snapshot in snapshots.values() for device_id in snapshot.devices}
         found: dict[str, dict[str, tuple[int, ...]]] = {}
         for name in sorted(name for name in snapshots if self._resources[name].is_unasked):
+            listed = snapshots[name].devices
             held = {
                 i: report.numa_nodes.get((key, i), ()) for key, i in report.holders if key == name and i not in listed
             }
@@ -389,8 +441,8 @@ def _strange(ids: frozenset[str]) -> str:
     )
 
 
-def _log_end(record: AllocationRecord, holders: Mapping[tuple[str, str], Holder]) -> None:
-    held_by = {str(holders[key]) for key in record.keys if key in holders}
+def _log_end(record: AllocationRecord, holders: Mapping[tuple[str, str], tuple[Holder, ...]]) -> None:
+    held_by = {str(holder) for key in record.keys for holder in holders.get(key, ())}
     before = f", held before by {', '.join(sorted(held_by))}" if held_by else ""
     text = f"given back: {', '.join(record.ids)}{before}"
     logger.info("%s: %s", record.resource, text, extra={"resource": record.resource})

@@ -36,7 +36,7 @@ from ...supervision.given import Given, owners_of
 from .checkpoint import Record, part_of, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ...hardware import Host
     from ...model.devices import Device
@@ -75,6 +75,8 @@ def render_part(
     network: Mapping[str, NetworkData] | None = None,
     keeps_nodes: bool = False,
     shared: Collection[str] = (),
+    reach: Callable[[Device], Mapping[str, tuple[str, ...]]] | None = None,
+    boot_id: str = "",
 ) -> tuple[ClaimPart, list[CdiDevice]]:
     """Return a part of a claim with what the kubelet is told of it, and the devices of its CDI spec, nodes as declared.
 
@@ -92,6 +94,8 @@ def render_part(
         network: What ``allocate`` knows of network interfaces, by device id.
         keeps_nodes: Whether the same edits stay for as long as the claim is prepared; otherwise they are made anew.
         shared: The paths of all nodes that several devices have.
+        reach: Returns what a container can touch of a device; see `kdp.supervision.holdings.Present.reach`.
+        boot_id: The boot of the node; "": unknown.
 
     Raises:
         AllocationError: Linux starts no program with the environment variables.
@@ -126,7 +130,7 @@ def render_part(
             ids.append(qualified(kind_of(driver), name))
         ids += edits.cdi_devices if not position else ()
         network_of = interfaces.get(use.device_id, {})
-        was = Given.of(device, named, shared)
+        was = Given.of(device, named, shared, reach={} if reach is None else reach(device), boot_id=boot_id)
         uses.append(attrs.evolve(use, cdi_ids=tuple(ids), network=network_of, given=was))
     return attrs.evolve(part, uses=tuple(uses)), found
 

@@ -21,19 +21,24 @@ from ...errors import (
 from ...model.backend import Allocation
 from ...model.devices import Device, Health
 from ...model.edits import ContainerEdits
+from ...supervision.backend_validation import resource_of
+from ...supervision.device_nodes import things_of_node
+from ...supervision.given import Given
+from ...supervision.holdings import Holding, Present, judge
 from ...supervision.hooks import check_state
 from .cdi_specs import render_part
 from .parameters import Parameters, read_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ...cdi import CdiDevice
     from ...hardware import Host
     from ...model.claims import Claim
     from ...model.edits import Mount
     from ...supervision.supervisor import Supervisor
-    from .checkpoint import ClaimPart, Record
+    from ..plugin_holders import PluginHolders
+    from .checkpoint import ClaimPart, Record, Use
 
 logger = logging.getLogger(__name__)
 
@@ -49,13 +54,22 @@ class ClaimHooks:
         supervisor: The backend.
         host: The node's files.
         records: Returns the records of all claims; may block for the disk.
+        boot_id: The boot of the node; "": unknown.
+        holders: Knows the pods that hold devices of a device plugin; `None`: there can be none.
 
     Attributes:
         backend: The backend.
     """
 
     def __init__(
-        self, driver: str, supervisor: Supervisor, host: Host, *, records: Callable[[], Iterable[Record]]
+        self,
+        driver: str,
+        supervisor: Supervisor,
+        host: Host,
+        *,
+        records: Callable[[], Iterable[Record]],
+        boot_id: str = "",
+        holders: PluginHolders | None = None,
     ) -> None:
         self._driver = driver
         self._records = records
@@ -63,6 +77,10 @@ class ClaimHooks:
         self.backend = supervisor.backend
         self._render = partial(render_part, driver=driver, host=host, joined_env=supervisor.backend.joined_env)
         self._by_id: tuple[tuple[Device, ...], Mapping[str, Device]] = ((), {})
+        self._look = partial(things_of_node, host)
+        self._boot_id = boot_id
+        self._holders = holders
+        self._present: tuple[tuple[object, ...], Present] = (), Present()
 
     @property
     def latest(self) -> Mapping[str, Device] | None:
@@ -133,6 +151,8 @@ class ClaimHooks:
                 network=allocation.network,
                 keeps_nodes=True,
                 shared=self._supervisor.shared_nodes,
+                reach=self._reach,
+                boot_id=self._boot_id,
             )
             return attrs.evolve(answered, state=check_state(allocation.state)), found
 
@@ -174,9 +194,75 @@ class ClaimHooks:
             edits = ContainerEdits.merge(
                 ((device.id, device.edits) for device in devices), joined_env=self.backend.joined_env
             )
-            return self._render(claim, part, devices, edits, metadata=metadata, shared=self._supervisor.shared_nodes)
+            return self._render(
+                claim,
+                part,
+                devices,
+                edits,
+                metadata=metadata,
+                shared=self._supervisor.shared_nodes,
+                reach=self._reach,
+                boot_id=self._boot_id,
+            )
         except (EditConflictError, InvalidValueError) as error:
             raise AllocationError(f"request {part.request}: {error}") from error
+
+    # -- what claims hold under other names ----------------------------------------------------------------------------
+
+    def withheld(
+        self, records: Iterable[Record], devices: Sequence[Device] | None = None, *, of: Claim | None = None
+    ) -> dict[str, Holding]:
+        """Return the devices that claims hold under other names, by id: no other claim may get them.
+
+        Blocks for a stat(2) of each node that a claim has and no device has now.
+
+        Args:
+            records: The claims.
+            devices: The devices; `None`: those of the last discovery.
+            of: The claim that asks; its own devices are free for it.
+        """
+        holdings = [
+            Holding(
+                name=(self._driver, use.device_id),
+                given=use.given,
+                holder=f"claim {record.held.name}",
+            )
+            for record in records
+            if of is None or record.claim.uid != of.uid
+            for use in record.owed
+            if use.given.reach and not use.is_admin
+        ]
+        found = self._supervisor.devices if devices is None else devices
+        if self._holders is not None:
+            holdings += self._holders.holdings(found, partial(resource_of, backend=self.backend))
+        if not holdings:
+            return {}
+        present = self._present_with(found)
+        present.look((path for each in holdings for path in each.given.reach if path.startswith("/")), self._look)
+        verdict = judge(present, holdings, boot_id=self._boot_id)
+        held = frozenset[tuple[str, str]]() if of is not None else {each.name for each in holdings}
+        return {name[1]: holding for name, holding in verdict.withheld.items() if name not in held}
+
+    def reaching(self, use: Use) -> Use:
+        """Return a use with the things that its container will be able to touch, as they must be saved first."""
+        device = (self.latest or {}).get(use.device_id)
+        if device is None or use.is_admin:
+            return use
+        return attrs.evolve(use, given=Given(reach=self._reach(device), boot_id=self._boot_id))
+
+    def _reach(self, device: Device) -> dict[str, tuple[str, ...]]:
+        present = self._present_with(self._supervisor.devices)
+        return present.reach((self._driver, device.id), device, self.backend.joined_env)
+
+    def _present_with(self, devices: Sequence[Device]) -> Present:
+        nodes = self._supervisor.node_things
+        known, present = self._present
+        if not known or known[0] is not devices or known[1] is not nodes:
+            present = Present()
+            driver, joined = self._driver, self.backend.joined_env
+            present.add(devices, nodes=nodes, resource_of=lambda _: driver, joined_env=joined)
+            self._present = (devices, nodes), present
+        return present
 
     async def _allocation(
         self,

@@ -155,7 +155,10 @@ class ClaimLifecycle:
         states: dict[object, Mapping[str, Any]] = {}
         if before is not None and before.boot_id == self.boot_id:
             states = {part.key: part.state for part in before.parts if not part.is_released}
-        parts = tuple(attrs.evolve(part, state=states.get(part.key, {})) for part in record.parts)
+        parts = tuple(
+            attrs.evolve(part, state=states.get(part.key, {}), uses=tuple(map(self.hooks.reaching, part.uses)))
+            for part in record.parts
+        )
         return attrs.evolve(record, boot_id=self.boot_id, parts=parts, more={} if before is None else before.more)
 
     async def _given(self, record: Record, parameters: Parameters) -> Record:
@@ -221,12 +224,21 @@ class ClaimLifecycle:
         """Save that a claim is started, unless another has one of its devices; return its metadata files' mounts."""
 
         def begin() -> None:
-            check_free(record, self.files.known())
+            self._check_free(record)
             self.files.store.write(record)
 
         async with self.files.locks.whole():
             await offload(begin)
         return await self._described(record)
+
+    def _check_free(self, record: Record) -> None:
+        """Check that no other claim has one of a claim's devices, under whatever name. Blocks.
+
+        Raises:
+            ClaimError: One has.
+        """
+        known = self.files.known()
+        check_free(record, known, self.hooks.withheld(known, of=record.claim))
 
     async def _save(self, record: Record) -> None:
         await offload(lambda: self.files.store.write(record))
@@ -246,7 +258,7 @@ class ClaimLifecycle:
         known = await self.hooks.devices()
 
         def commit() -> Record:
-            check_free(record, self.files.known())
+            self._check_free(record)
             complete = self._rendered(record, known, {})
             try:
                 # After a loss of power no container has a device: only a hook `released` must know of it then.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...model.backend import DeviceBackend
     from ...model.claims import Claim
     from ...model.devices import Device
+    from ...supervision.holdings import Holding
 
 
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
@@ -122,16 +123,20 @@ def _allocation(item: Mapping[str, Any], claim: Claim) -> Mapping[str, Any]:
     return allocation
 
 
-def check_free(record: Record, known: Iterable[Record]) -> None:
+def check_free(record: Record, known: Iterable[Record], withheld: Mapping[str, Holding]) -> None:
     """Check that no other claim has one of a claim's devices.
 
     Args:
         record: The claim.
         known: All claims.
+        withheld: The devices that containers have under other names, by id.
 
     Raises:
         ClaimError: One has.
     """
+    for use in record.uses:
+        if (holding := withheld.get(use.device_id)) is not None and not use.is_admin:
+            raise ClaimError(f"device {use.name}: is {holding}; it is free when that has ended")
     wanted = {(use.pool, use.name): use for use in record.uses if not use.is_admin}
     for other in known:
         for use in other.uses if other.claim.uid != record.claim.uid else ():

@@ -25,6 +25,7 @@ from ...errors import AllocationError, CdiWriteError, CheckpointError, KdpError,
 from ...hardware.host import boot_id_of
 from ...model.names import check_claim_uid
 from ...supervision.backend_validation import scrubs
+from ...supervision.conditions import HELD
 from .cdi_specs import current
 from .checkpoint import Use
 from .disk import ClaimFiles
@@ -33,7 +34,7 @@ from .lifecycle import ClaimLifecycle
 from .status import ClaimStatusWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ...hardware import Host
     from ...model.claims import Claim
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ...supervision.given import Given
     from ...supervision.supervisor import Supervisor
     from ..options import DriverOptions
+    from ..plugin_holders import PluginHolders
     from .checkpoint import Record
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class Preparer:
         supervisor: The backend.
         host: The node's files.
         options: See `DriverOptions`.
+        holders: Knows the pods that hold devices of a device plugin; `None`: there can be none.
 
     Attributes:
         store: The records.
@@ -76,7 +79,15 @@ class Preparer:
         doubts: Its version grows when the disk did not take what a claim needs.
     """
 
-    def __init__(self, driver: str, *, supervisor: Supervisor, host: Host, options: DriverOptions) -> None:
+    def __init__(
+        self,
+        driver: str,
+        *,
+        supervisor: Supervisor,
+        host: Host,
+        options: DriverOptions,
+        holders: PluginHolders | None = None,
+    ) -> None:
         self._driver = driver
         self._history = options.history
         self._host = host
@@ -88,11 +99,12 @@ class Preparer:
         self.store = self._files.store
         self.obstacles = self._files.obstacles
         self._locks = self._files.locks
-        self._hooks = ClaimHooks(driver, supervisor, host, records=self._files.known)
+        boot_id = boot_id_of(host) if options.boot_id is None else options.boot_id
+        self._hooks = ClaimHooks(driver, supervisor, host, records=self._files.known, boot_id=boot_id, holders=holders)
         self._life = ClaimLifecycle(
             driver=driver,
             pool=options.pool or options.node,
-            boot_id=boot_id_of(host) if options.boot_id is None else options.boot_id,
+            boot_id=boot_id,
             api=options.api,
             files=self._files,
             hooks=self._hooks,
@@ -187,14 +199,17 @@ class Preparer:
 
     # -- what a spec means later ---------------------------------------------------------------------------------------
 
-    def outdated(self, devices: Iterable[Device]) -> dict[str, tuple[Condition, ...]]:
+    def outdated(self, devices: Sequence[Device]) -> dict[str, tuple[Condition, ...]]:
         """Return the conditions that the allocations of claims cause, by device id. It does not block."""
         given: dict[str, list[Given]] = {}
         for record in self._prepared():
             for use in record.uses:
                 given.setdefault(use.device_id, []).append(use.given)
         now = time.monotonic()
-        found: dict[str, tuple[Condition, ...]] = {}
+        withheld = self._hooks.withheld(self.store.known, devices)
+        found: dict[str, tuple[Condition, ...]] = {
+            device_id: (HELD.because(str(holding), now),) for device_id, holding in withheld.items()
+        }
         for device in devices if given else ():
             looks = (each.outdated(device, now) for each in given.get(device.id, ()))
             if (outdated := next((look for look in looks if look is not None), None)) is not None:

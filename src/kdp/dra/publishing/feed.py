@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ...supervision.publisher import Discovery
     from ...supervision.supervisor import Supervisor
     from ..options import BaseOptions
+    from ..plugin_holders import PluginHolders
     from .slices import Pool
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Feed:
         host: The node's files, if the pool is the node's own: then devices have standard attributes, the node owns the
             slices, and it must not offer the devices by a device plugin, too.
         discovery: What is offered of the devices; None: what the supervisor says.
+        holders: Asks which pods still hold devices of a device plugin; `None`: the devices are no node's own.
 
     Attributes:
         publisher: Who writes the slices; it runs while the feed does.
@@ -74,6 +76,7 @@ class Feed:
         *,
         host: Host | None = None,
         discovery: Observable[Discovery] | None = None,
+        holders: PluginHolders | None = None,
     ) -> None:
         self._driver = pool.driver
         self._supervisor = supervisor
@@ -84,7 +87,7 @@ class Feed:
         if host is not None:
             owner = pool.name
             self._standard = StandardAttributes(host)
-            self._exclusivity = Exclusivity(options.api, pool.name, supervisor.backend)
+            self._exclusivity = Exclusivity(options.api, pool.name, supervisor.backend, holders)
         self.publisher = Publisher(options.api, pool, owner=owner)
         self._discovery = supervisor.discovery if discovery is None else discovery
         self.problem: str | None = None
@@ -118,7 +121,7 @@ class Feed:
                     # Not all nodes at once.
                     await anyio.sleep(self._exclusivity.pause * random.uniform(0.8, 1.0))  # noqa: S311
                     continue
-                if has_waited:  # the devices may be others by now
+                if has_waited or discovery.version != version:  # the devices may be others by now
                     has_waited, self.problem = False, None
                     continue
                 try:
@@ -184,14 +187,18 @@ class Exclusivity:
         api: The API server.
         node: The node's name.
         backend: The backend.
+        holders: Asks which pods still hold devices of a device plugin; `None` in a test.
 
     Attributes:
         pause: Seconds until the next look.
     """
 
-    def __init__(self, api: ClusterApi, node: str, backend: DeviceBackend) -> None:
+    def __init__(
+        self, api: ClusterApi, node: str, backend: DeviceBackend, holders: PluginHolders | None = None
+    ) -> None:
         self._api = api
         self._node = node
+        self._holders = holders
         self._names = {name for name in (backend.resource, *backend.resources) if name is not None}
         self._exclusive: set[str] = set()
         self.pause = LOOK_PAUSE
@@ -199,7 +206,8 @@ class Exclusivity:
     async def obstacle(self, devices: Sequence[Device]) -> str | None:
         """Return why these devices must not be published yet, as a sentence; None: no device plugin offers them."""
         named = {device.resource for device in devices if device.resource is not None}
-        names = (self._names | named) - self._exclusive
+        replaced = frozenset[str]() if self._holders is None else self._holders.resources
+        names = (self._names | named | replaced) - self._exclusive
         if not names:
             return None
         self.pause = LOOK_PAUSE
@@ -209,6 +217,8 @@ class Exclusivity:
             self.pause = max(LOOK_PAUSE, error.retry_after or 0.0)
             return f"whether a device plugin still offers {', '.join(sorted(names))} is not known: {error}"
         if not found:
+            if self._holders is not None and (why := await self._holders.obstacle(names)) is not None:
+                return why
             self._exclusive |= names
             return None
         what = " and ".join(f"{amount} of {name}" for name, amount in found.items())

@@ -151,7 +151,9 @@ def _resource(resource: _Document, measures: Mapping[str, _Document], now: datet
 
 def _troubles(resource: _Document) -> Iterable[Element]:
     """Yield what is wrong although the resource is ready, and what the API server has of a driver's devices."""
-    troubles = [resource[name] for name in ("cdi", "too_large", "rival", "kubelet") if resource.get(name)]
+    troubles = [
+        resource[name] for name in ("cdi", "too_large", "rival", "given_twice", "kubelet") if resource.get(name)
+    ]
     if (slices := resource.get("slices")) is not None:
         written = words.count(slices["count"], "slice", "slices")
         text = f"{written} published, generation {slices['generation']}." if slices["generation"] else "No slices yet."

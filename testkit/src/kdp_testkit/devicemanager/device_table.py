@@ -38,6 +38,8 @@ class DeviceTable:
         active_pods: The uids of the pods that are not finished, asked when devices are freed.
         health_by_id_alone: Profiles up to 1.36: a changed device is told to a pod that holds such an id of any
             resource (contract section 9).
+        keeps_reservations: Profiles from 1.38 on: the devices of an Allocate that runs stay booked when those of ended
+            pods are freed (kubernetes/kubernetes#137534).
     """
 
     _one_endpoint_per_resource: bool = attrs.field(alias="one_endpoint_per_resource")
@@ -45,6 +47,7 @@ class DeviceTable:
     _rng: random.Random = attrs.field(alias="rng")
     _active_pods: Callable[[], Collection[str]] = attrs.field(alias="active_pods")
     _health_by_id_alone: bool = attrs.field(alias="health_by_id_alone", default=False)
+    _keeps_reservations: bool = attrs.field(alias="keeps_reservations", default=False)
     sources_ready: bool = attrs.field(init=False, default=True)
     endpoints: dict[str, Endpoint] = attrs.field(init=False, factory=dict[str, Endpoint])
     devices: dict[str, dict[str, ListedDevice]] = attrs.field(init=False, factory=dict[str, dict[str, ListedDevice]])
@@ -55,6 +58,9 @@ class DeviceTable:
     )
     _by_path: dict[str, dict[str, Endpoint]] = attrs.field(init=False, factory=dict[str, dict[str, Endpoint]])
     _booked: dict[str, set[str]] = attrs.field(init=False, factory=dict[str, set[str]])
+    _reserved: dict[tuple[str, str, str], set[str]] = attrs.field(
+        init=False, factory=dict[tuple[str, str, str], set[str]]
+    )
 
     # Registrations -------------------------------------------------------------------------------------------------
 
@@ -207,6 +213,9 @@ class DeviceTable:
             for resources in self.assignments.get(pod, {}).values():
                 for resource, assignment in resources.items():
                     held.setdefault(resource, set()).update(assignment.device_ids)
+        if not pods and self._keeps_reservations:
+            for (_, _, resource), ids in self._reserved.items():
+                held.setdefault(resource, set()).update(ids)
         return held
 
     def is_known(self, resource: str) -> bool:

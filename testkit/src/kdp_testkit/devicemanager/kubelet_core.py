@@ -201,6 +201,7 @@ class KubeletCore(AsyncContextManagerMixin):
             topology=self._topology,
             hints_over_every_node=version.hints_over_every_node,
             health_by_id_alone=version.one_client_per_resource,
+            keeps_reservations=version.keeps_reservations,
         )
         manager.sources_ready = self._workload.sources_ready
         self._current.process = KubeletProcess(

@@ -133,27 +133,40 @@ class DeviceManager(DeviceTable):
             if not released:
                 self.release_finished()
                 released = True
-            chosen = await self._choose(pod.uid, container.name, resource, wanted, reusable.get(resource, set()), calls)
+            key = (pod.uid, container.name, resource)
+            try:
+                chosen = await self._choose(*key, wanted, reusable.get(resource, set()), calls)
+            except BaseException:
+                self._unreserve(key)
+                raise
             if not chosen:
                 continue
             changed = True
             endpoint = self.endpoints.get(resource)
             if endpoint is None:
+                self._reserved.pop(key, None)
                 self._booked = self._held()
                 raise AllocationRefused(f"unknown Device Plugin {resource}")
             try:
                 check_running(endpoint, self._rng, names_path=not self._one_endpoint_per_resource)
                 replies = await calls.allocate(endpoint, self._shuffled(chosen))
             except Exception:
+                self._reserved.pop(key, None)
                 self._booked = self._held()
                 raise
             if not replies:
-                # The chosen devices stay booked here until something else counts them again (section 6.3).
+                # Up to 1.37 the chosen devices stay booked until something else counts them again (section 6.3).
+                self._unreserve(key)
                 raise AllocationRefused("no containers return in allocation response ")
             assignment = Assignment(by_numa_node(resource, self.devices.get(resource, {}), chosen), replies[0])
             self.assignments.setdefault(pod.uid, {}).setdefault(container.name, {})[resource] = assignment
+            self._reserved.pop(key, None)
         if changed:
             calls.save()
+
+    def _unreserve(self, key: tuple[str, str, str]) -> None:
+        if self._reserved.pop(key, None) is not None and self._keeps_reservations:
+            self._booked = self._held()
 
     async def _choose(
         self, pod: str, container: str, resource: str, wanted: int, reusable: Collection[str], calls: PluginCalls
@@ -183,6 +196,7 @@ class DeviceManager(DeviceTable):
             return set()
 
         chosen: set[str] = set()
+        self._reserved[pod, container, resource] = chosen
 
         def take(candidates: Iterable[str]) -> bool:
             booked = self._booked.setdefault(resource, set())

@@ -352,7 +352,7 @@ class Node(RuleBasedStateMachine):
             diary.lists.append((said, diary.under_way > 0 or said.asked_at <= diary.changed_at))
         before = {uid: use.retry_at for uid, use in self.owed.items()}
         outcome = self.holdings.listed(
-            dict.fromkeys(said.named, NOBODY),
+            dict.fromkeys(said.named, (NOBODY,)),
             said.pods,
             asked_at=said.asked_at,
             now=self.now,
@@ -563,7 +563,8 @@ MUTANTS = [
     Mutant(
         6,
         "nobody looks for what has vanished",
-        "        times += [self._next_look_at(key, self._tracks[key], owed=False) for key in self._vanished]\n",
+        "        times += [\n            self._next_look_at(key, self._tracks[key], owed=False, is_settled=is_settled) "
+        "for key in self._vanished\n        ]\n",
         "",
     ),
     Mutant(

@@ -13,7 +13,7 @@ A, B = Holder("default", "a", "main"), Holder("default", "b", "main")
 def log() -> tuple[HolderLog, History]:
     history = History()
     made = HolderLog(history)
-    made.listed({(R, "w0"): A}, is_complete=True)
+    made.listed({(R, "w0"): (A,)}, is_complete=True)
     return made, history
 
 
@@ -27,7 +27,7 @@ def test_what_pods_hold_at_first_is_no_news() -> None:
 
 def test_a_pod_that_gets_devices_is_one_event() -> None:
     holders, history = log()
-    holders.listed({(R, "w0"): A, (R, "w1"): B, (R, "w2"): B}, is_complete=True)
+    holders.listed({(R, "w0"): (A,), (R, "w1"): (B,), (R, "w2"): (B,)}, is_complete=True)
     assert told(history) == [("held", R, "by default/b (main)", ("w1", "w2"))]
 
 
@@ -41,13 +41,13 @@ def test_a_pod_that_gave_devices_back_is_named() -> None:
 def test_a_kubelet_that_does_not_know_its_pods_yet_gives_nothing_back() -> None:
     holders, history = log()
     holders.listed({}, is_complete=False)
-    holders.listed({(R, "w0"): A}, is_complete=True)
+    holders.listed({(R, "w0"): (A,)}, is_complete=True)
     assert told(history) == []
 
 
 def test_a_device_that_changed_hands_was_given_back_also_if_the_list_is_not_complete() -> None:
     holders, history = log()
-    holders.listed({(R, "w0"): B}, is_complete=False)
+    holders.listed({(R, "w0"): (B,)}, is_complete=False)
     assert [(kind, text) for kind, _, text, _ in told(history)] == [
         ("released", "by default/a (main)"),
         ("held", "by default/b (main)"),

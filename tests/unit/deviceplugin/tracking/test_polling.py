@@ -14,11 +14,13 @@ from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking import polling
 from kdp.deviceplugin.tracking.polling import PodResourcesPoller, Unanswered
 from kdp.kubelet import KubeletPaths
+from kdp.kubelet.list_guard import ListGuard
 
 
 @pytest.fixture
 def poller(tmp_path: Path) -> PodResourcesPoller:
-    return PodResourcesPoller(KubeletPaths.simulated(tmp_path), Pace())
+    paths = KubeletPaths.simulated(tmp_path)
+    return PodResourcesPoller(paths, Pace(), ListGuard(paths.pod_resources_dir))
 
 
 async def test_a_process_without_descriptors_ended_because_the_pods_api_was_not_loaded(

@@ -147,7 +147,7 @@ class Node(RuleBasedStateMachine):
     def look(self, rng: random.Random) -> None:
         self.now += rng.choice([0.1, 1.0, 16.0, 31.0])
         told = [pod for pod in self.pods if not pod.is_hidden and not pod.is_forgotten]
-        named = {(R, i): ("default", pod.name) for pod in told for i in pod.ids}
+        named = {(R, i): (("default", pod.name),) for pod in told for i in pod.ids}
         pods = frozenset(("default", pod.name) for pod in self.pods)
         for pod in told:
             pod.is_named = True

@@ -36,7 +36,7 @@ def use(found: Record) -> None:
     assert Record.decode(found.encode()) == found
     assert hash(found.keys) is not None
     with suppress(ClaimError):
-        check_free(found, [found, attrs.evolve(found, claim=claim(7))])
+        check_free(found, [found, attrs.evolve(found, claim=claim(7))], {})
     for part in found.parts:
         with suppress(InvalidValueError):  # an amount that is none, as a claim may have it, too
             assert part.consumed is not None

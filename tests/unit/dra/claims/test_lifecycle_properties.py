@@ -20,7 +20,7 @@ from typing_extensions import override
 import kdp
 from kdp.cdi import CdiDevice
 from kdp.cluster.api import ApiError
-from kdp.dra.claims.checkpoint import ClaimPart, Record
+from kdp.dra.claims.checkpoint import ClaimPart, Record, Use
 from kdp.dra.claims.lifecycle import ClaimLifecycle
 from kdp.model.claims import Claim
 
@@ -122,6 +122,13 @@ class HooksOnPaper:
         self, claim: Claim, part: ClaimPart, config: object, metadata: Any
     ) -> tuple[ClaimPart, list[CdiDevice]]:
         return self._life.step("allocate", lambda: (self._life.allocate(part), []))
+
+    def reaching(self, use: Use) -> Use:
+        return use
+
+    def withheld(self, records: object, *, of: Claim) -> dict[str, Any]:
+        """No claim has a device under another name."""
+        return {}
 
     async def await_allocate(self, claim: Claim) -> None:
         self._life.step("await_allocate", self._life.await_allocate)

@@ -13,6 +13,8 @@ from kdp.dra.claims.parameters import Parameters
 from kdp.dra.claims.plan import check_free, plan_of
 from kdp.dra.render import health_key
 from kdp.errors import ClaimError
+from kdp.supervision.given import Given
+from kdp.supervision.holdings import Holding
 
 from .claim_objects import DRIVER, POOL, claim, claim_object, entry, result
 
@@ -168,9 +170,21 @@ def test_nobody_gets_what_another_claim_has(mine: Use, theirs: Use, is_free: boo
         for number, each in enumerate((mine, theirs))
     )
     if is_free:
-        check_free(one, [one, other])
+        check_free(one, [one, other], {})
     else:
         with pytest.raises(
             ClaimError, match=rf"^device w0: is already prepared for claim default/claim-1 \({claim(1).uid}\)"
         ):
-            check_free(one, [one, other])
+            check_free(one, [one, other], {})
+
+
+def test_a_device_that_another_claim_has_under_another_name_was_prepared() -> None:
+    given = Given(reach={"/dev/w0": ()})
+    holding = Holding(name=(DRIVER, "old"), given=given, holder="claim default/train-0")
+    record = Record(claim=claim(0), parts=(ClaimPart(request="r", resource="example.com/widget", uses=(use("w0"),)),))
+    with pytest.raises(ClaimError, match=f"^device w0: is held as old of {DRIVER} by claim default/train-0; "):
+        check_free(record, [record], {"w0": holding})
+    admin = attrs.evolve(
+        record, parts=(ClaimPart(request="r", resource="example.com/widget", uses=(use("w0", admin=True),)),)
+    )
+    check_free(admin, [admin], {"w0": holding})

@@ -46,7 +46,16 @@ ALLOCATE_DEADLINE = 1.5
 """Seconds instead of 20 that a hanging Allocate gets in the check of it."""
 
 OFTEN = Pace(
-    gap=0.2, look=0.1, settling=0.0, between=0.05, absent=0.2, after_connect=0.2, period=0.2, again=0.1, lasting=0.3
+    gap=0.2,
+    look=0.1,
+    settled=0.2,
+    settling=0.0,
+    between=0.05,
+    absent=0.2,
+    after_connect=0.2,
+    period=0.2,
+    again=0.1,
+    lasting=0.3,
 )
 """How often a plugin asks the pod-resources API in the checks of what it makes of the answers."""
 
