@@ -35,7 +35,7 @@ GATE_TOOLS := devmgr-1.37 devmgr-1.36 devmgr-1.34 kubelet kube-apiserver kube-co
   cdi-validate runtime cni containerd-2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-pages docs verify test-packaging test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference pictures dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
+.PHONY: help demo quick test test-pages docs verify test-packaging test-slow test-long chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference pictures dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -65,6 +65,9 @@ test-packaging: $(VENV)/.ready $(PROTO_VENV)/.ready ## build what is published, 
 
 test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, all drawn inputs, processes that die at each step
 	@KDP_TEST_EFFORT=1 $(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "slow or drawn" $(ARGS)
+
+test-long: $(VENV)/.ready ## draw ten times the lives of test-slow, others in each run: devices that change their names while pods hold them
+	@KDP_TEST_EFFORT=10 $(PYTHON_IN) -m pytest -s -m drawn tests/unit/supervision/test_holdings_properties.py $(ARGS)
 
 chaos: $(VENV)/.ready ## play a plugin and a DRA driver at random, half an hour each; ARGS="--seconds 60 --seed 7"
 	@$(PYTHON_IN) -m tests.chaos --seconds 1800 $(ARGS)

@@ -12,6 +12,7 @@ from .nodekit import MINORS
 GATE: Final = {
     # The device managers
     "test_plugin.py": "",
+    "test_double_holders.py": "",
     "test_release.py": "a_killed_plugin_forgets_nothing a_pods_end_is_told_once who_holds_what",
     "test_differential.py": "both_are_seen_alike",
     "test_conformance_real.py": "an_example_passes[minimal-k137-kubelet-quick]",
@@ -32,6 +33,7 @@ GATE: Final = {
     "test_dra.py": "a_pod_runs_with_the_device_of_its_claim a_killed_driver_knows_what_it_gave "
     "an_update_overlaps_and_no_pod_notices",
     "test_dra_cards.py": "a_prioritized_list_takes_what_the_counters_leave shares_of_a_device_come_and_go_apart",
+    "test_switch.py": "",
     "test_dra_manifests.py": "pods_open_devices_by_claim_and_by_number",
     "test_slices.py": "what_is_stored_is_what_was_sent",
 }
