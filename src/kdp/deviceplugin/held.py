@@ -124,10 +124,15 @@ class HeldDevices:
                     found[holding.name[0]] = supervisor
         return found
 
-    def reach(self, supervisor: Supervisor, resource: str, device: Device) -> dict[str, tuple[str, ...]]:
-        """Return the things that a container can touch which gets a device now; see `Present.reach`."""
+    def given(
+        self, supervisor: Supervisor, resource: str, device: Device, named: Collection[str], shared: Collection[str]
+    ) -> Given:
+        """Return the record of a device that a container gets now; see `Present.given`."""
         present = self._present_with(supervisor, supervisor.devices)
-        return present.reach((resource, device.id), device, supervisor.backend.joined_env)
+        joined_env = supervisor.backend.joined_env
+        return present.given(
+            (resource, device.id), device, joined_env, named=named, shared=shared, boot_id=self.boot_id
+        )
 
     def obstacle(self, resource: str, device_id: str) -> str | None:
         """Return why no container may get a device that is listed Healthy; `None` if one may."""

@@ -29,7 +29,6 @@ from ..model.backend import Allocation, PreferRequest
 from ..model.devices import Health
 from ..model.edits import ContainerEdits
 from ..supervision.conditions import lets_allocate
-from ..supervision.given import Given
 from ..supervision.hooks import check_state
 from . import wire
 from .answers import Choices, code_of, preference_fault, preferred_ids, result_of
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..kubelet.list_guard import ListGuard
     from ..model.devices import Device
+    from ..supervision.given import Given
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
     from .held import HeldDevices
@@ -281,13 +281,7 @@ class DevicePluginServicer:
         """Return what a container gets of each device that may have another name, or be another thing, later."""
         named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
         return {
-            device.id: Given.of(
-                device,
-                named,
-                shared,
-                reach=self._held.reach(self._supervisor, self._resource, device),
-                boot_id=self._held.boot_id,
-            )
+            device.id: self._held.given(self._supervisor, self._resource, device, named, shared)
             for device in allocation
             if is_recorded(device, self._supervisor.backend.joined_env)
         }

@@ -39,6 +39,7 @@ class Given:
         reach: What a container can touch with it and no other container may, each with the ids of some devices that
             share it; see `kdp.supervision.holdings`.
         boot_id: The boot of the node in which the kernel's numbers in ``reach`` mean something; "": unknown.
+        shares_identity: Whether the devices that share its things had its identity, as the parts of a card have.
     """
 
     __repr__ = shown
@@ -48,6 +49,7 @@ class Given:
     shared: tuple[str, ...] = ()
     reach: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, "tuple[str, ...]"], hash=False)
     boot_id: str = ""
+    shares_identity: bool = False
 
     @classmethod
     def of(
@@ -58,6 +60,7 @@ class Given:
         *,
         reach: Mapping[str, tuple[str, ...]] | None = None,
         boot_id: str = "",
+        shares_identity: bool = False,
     ) -> Given:
         """Return what was given of a device.
 
@@ -68,6 +71,7 @@ class Given:
             shared: The paths of all nodes that several devices have.
             reach: The attribute.
             boot_id: The attribute.
+            shares_identity: The attribute.
         """
         paths = _paths(device)
         return cls(
@@ -76,6 +80,7 @@ class Given:
             shared=tuple([path for path in paths if path in shared]),
             reach={} if reach is None else reach,
             boot_id=boot_id,
+            shares_identity=shares_identity,
         )
 
     @classmethod
@@ -95,6 +100,7 @@ class Given:
             shared=shared,
             reach={str(thing): tuple(map(str, ids)) for thing, ids in reach.items()},
             boot_id=str(saved.get("boot_id", "")),
+            shares_identity=bool(saved.get("shares_identity", False)),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -105,6 +111,7 @@ class Given:
             "shared": list(self.shared),
             "reach": {thing: list(ids) for thing, ids in self.reach.items()},
             "boot_id": self.boot_id,
+            **({"shares_identity": True} if self.shares_identity else {}),
         }
 
     def is_other_hardware(self, device: Device) -> bool:

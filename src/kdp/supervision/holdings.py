@@ -50,7 +50,7 @@ from ..startup import shown
 from .given import Given
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 Name = tuple[str, str]
 """A resource, or a driver, and a device id: what a kubelet or a scheduler calls a device."""
@@ -190,14 +190,36 @@ class Present:
                     self._index.setdefault(each, {})[name] = None
         return self._index.get(thing, {})
 
-    def reach(self, name: Name, device: Device, joined_env: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Return the things of a device that withhold others from now on, each with the ids of some that share it.
+    def given(
+        self,
+        name: Name,
+        device: Device,
+        joined_env: Mapping[str, str],
+        *,
+        named: Collection[str] = (),
+        shared: Collection[str] = (),
+        boot_id: str = "",
+    ) -> Given:
+        """Return the record of a device that a container gets now.
 
         Args:
             name: Its name.
             device: The device as its container gets it.
             joined_env: As `DeviceBackend.joined_env`.
+            named: As in `Given.of`.
+            shared: As in `Given.of`.
+            boot_id: As `Given.boot_id`.
         """
+        reach = self._reach(name, device, joined_env)
+        names = {self.named(device_id) for ids in reach.values() for device_id in ids}
+        sharers = [self._entries[each].device for each in names if each is not None]
+        shares_identity = bool(device.identity and sharers) and all(
+            each.identity == device.identity for each in sharers
+        )
+        return Given.of(device, named, shared, reach=reach, boot_id=boot_id, shares_identity=shares_identity)
+
+    def _reach(self, name: Name, device: Device, joined_env: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        """Return the things of a device that withhold others from now on, each with the ids of some that share it."""
         things = tuple(dict.fromkeys(_Entry(device, joined_env).things(self._nodes)))
         own = self.hardware(things)
         found: dict[str, tuple[str, ...]] = {}
@@ -315,13 +337,25 @@ def _blocked(present: Present, holding: Holding, reach: Mapping[str, Sequence[st
         if is_lost:
             yield from having
         elif sharers:
-            ids = {holding.name[1], *sharers}
-            if is_group or not any(present.named(each) in having for each in ids):
-                yield from (name for name in having if name[1] not in ids)
+            left = {*_sharers_left(present, holding, sharers, having)}
+            if is_group or not left:
+                yield from (name for name in having if name not in left)
         elif own is None or own not in having or is_group:
             yield from having
         else:
             yield from (name for name in having if not present.are_apart(own, name))
+
+
+def _sharers_left(
+    present: Present, holding: Holding, sharers: Iterable[str], having: Mapping[Name, None]
+) -> Iterator[Name]:
+    """Yield the devices that shared a thing with a holding and still do; parts of another card do not."""
+    for device_id in (holding.name[1], *sharers):
+        name = present.named(device_id)
+        device = None if name is None else present.get(name)
+        is_other = device is not None and holding.given.is_other_hardware(device)
+        if name is not None and name in having and not (holding.given.shares_identity and is_other):
+            yield name
 
 
 def _blocked_by_foreign(present: Present, holding: Holding, reach: Mapping[str, Sequence[str]]) -> Iterator[Name]:

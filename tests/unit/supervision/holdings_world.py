@@ -204,7 +204,11 @@ class World:
 
     def _can_tell(self, container: Container, device: kdp.Device) -> bool:
         """Whether anything tells kdp that a device is of another card or layout than the container's."""
-        return self.is_told or device.id not in container.siblings
+        own = {device_id for (_, device_id), (_, slot) in self.devices().items() if slot == self._slot_of(device)}
+        return self.is_told or not own & container.siblings
+
+    def _slot_of(self, device: kdp.Device) -> int:
+        return next(slot for (_, device_id), (_, slot) in self.devices().items() if device_id == device.id)
 
     def check_admission(self, name: tuple[str, str], device: kdp.Device, slot: int) -> None:
         """Two containers touch one card only if they share it as discover listed it."""
@@ -344,9 +348,8 @@ class World:
             device, slot = devices[name]
             self.check_admission(name, device, slot)
             card, nodes = self.slots[slot], self.nodes()
-            reach = self.present().reach(name, device, {})
             paths = [node.host_path for node in device.edits.device_nodes] if self.names_nodes else []
-            given = Given.of(device, paths, reach=reach, boot_id=f"boot-{self.boot}")
+            given = self.present().given(name, device, {}, named=paths, boot_id=f"boot-{self.boot}")
             self.living.append(
                 Container(
                     name=name,
@@ -356,7 +359,7 @@ class World:
                     layout=card.layout,
                     numbers=frozenset(each for node in device.edits.device_nodes for each in nodes[node.host_path]),
                     paths=frozenset(node.host_path for node in device.edits.device_nodes),
-                    siblings=frozenset(device_id for _, device_id in devices),
+                    siblings=frozenset(device_id for (_, device_id), (_, place) in devices.items() if place == slot),
                     units=len(self.slots),
                     is_whole=card.layout == "whole",
                     is_claim=self.is_dra,

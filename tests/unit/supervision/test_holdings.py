@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import attrs
 
 import kdp
-from kdp.supervision.given import Given
 from kdp.supervision.holdings import Holding, Judgment, Present, judge
 
 ONE, TWO = "example.com/one", "example.com/two"
@@ -31,9 +30,10 @@ def present(
 
 def holding(found: Present, each: kdp.Device, *, boot_id: str = "", joined: Mapping[str, str] | None = None) -> Holding:
     """Return a device of `ONE` as a container got it."""
-    reach = found.reach((ONE, each.id), each, joined or {})
     nodes = [node.host_path for node in each.edits.device_nodes]
-    return Holding(name=(ONE, each.id), given=Given.of(each, nodes, reach=reach, boot_id=boot_id))
+    return Holding(
+        name=(ONE, each.id), given=found.given((ONE, each.id), each, joined or {}, named=nodes, boot_id=boot_id)
+    )
 
 
 def withheld(verdict: Judgment) -> dict[str, str]:
@@ -166,3 +166,12 @@ def test_another_class_has_its_own_control_node() -> None:
     assert not judge(present(ours), [held], boot_id="").withheld
     renamed = device("c", "/dev/vfio/12", "/dev/vfio/vfio")
     assert withheld(judge(present(renamed), [held], boot_id="")).keys() == {"c"}
+
+
+def test_a_card_with_fewer_parts_came_into_the_slot() -> None:
+    """The part that the pod holds is gone, and the others have the ids of the parts that shared its node."""
+    old = [device(f"slot0-{n}", "/dev/card0", unit="slot0", identity="serial 1") for n in range(3)]
+    new = [device(f"slot0-{n}", "/dev/card0", unit="slot0", identity="serial 2") for n in range(2)]
+    held = [holding(present(*old), old[2])]
+    assert not judge(present(*old[:2]), held, boot_id="").withheld
+    assert withheld(judge(present(*new), held, boot_id="")).keys() == {"slot0-0", "slot0-1"}

@@ -74,9 +74,7 @@ def render_part(
     metadata: Mount | None = None,
     network: Mapping[str, NetworkData] | None = None,
     keeps_nodes: bool = False,
-    shared: Collection[str] = (),
-    reach: Callable[[Device], Mapping[str, tuple[str, ...]]] | None = None,
-    boot_id: str = "",
+    given_of: Callable[[Device, Collection[str]], Given] = Given.of,
 ) -> tuple[ClaimPart, list[CdiDevice]]:
     """Return a part of a claim with what the kubelet is told of it, and the devices of its CDI spec, nodes as declared.
 
@@ -93,9 +91,7 @@ def render_part(
         metadata: What mounts the request's metadata file; None: there is none.
         network: What ``allocate`` knows of network interfaces, by device id.
         keeps_nodes: Whether the same edits stay for as long as the claim is prepared; otherwise they are made anew.
-        shared: The paths of all nodes that several devices have.
-        reach: Returns what a container can touch of a device; see `kdp.supervision.holdings.Present.reach`.
-        boot_id: The boot of the node; "": unknown.
+        given_of: Returns the record of a device with these named nodes; see `kdp.supervision.holdings.Present.given`.
 
     Raises:
         AllocationError: Linux starts no program with the environment variables.
@@ -130,7 +126,7 @@ def render_part(
             ids.append(qualified(kind_of(driver), name))
         ids += edits.cdi_devices if not position else ()
         network_of = interfaces.get(use.device_id, {})
-        was = Given.of(device, named, shared, reach={} if reach is None else reach(device), boot_id=boot_id)
+        was = given_of(device, named)
         uses.append(attrs.evolve(use, cdi_ids=tuple(ids), network=network_of, given=was))
     return attrs.evolve(part, uses=tuple(uses)), found
 

@@ -23,7 +23,6 @@ from ...model.devices import Device, Health
 from ...model.edits import ContainerEdits
 from ...supervision.backend_validation import resource_of
 from ...supervision.device_nodes import things_of_node
-from ...supervision.given import Given
 from ...supervision.holdings import Holding, Present, judge
 from ...supervision.hooks import check_state
 from .cdi_specs import render_part
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from ...hardware import Host
     from ...model.claims import Claim
     from ...model.edits import Mount
+    from ...supervision.given import Given
     from ...supervision.supervisor import Supervisor
     from ..plugin_holders import PluginHolders
     from .checkpoint import ClaimPart, Record, Use
@@ -150,9 +150,7 @@ class ClaimHooks:
                 metadata=metadata,
                 network=allocation.network,
                 keeps_nodes=True,
-                shared=self._supervisor.shared_nodes,
-                reach=self._reach,
-                boot_id=self._boot_id,
+                given_of=self._given,
             )
             return attrs.evolve(answered, state=check_state(allocation.state)), found
 
@@ -200,9 +198,7 @@ class ClaimHooks:
                 devices,
                 edits,
                 metadata=metadata,
-                shared=self._supervisor.shared_nodes,
-                reach=self._reach,
-                boot_id=self._boot_id,
+                given_of=self._given,
             )
         except (EditConflictError, InvalidValueError) as error:
             raise AllocationError(f"request {part.request}: {error}") from error
@@ -248,11 +244,19 @@ class ClaimHooks:
         device = (self.latest or {}).get(use.device_id)
         if device is None or use.is_admin:
             return use
-        return attrs.evolve(use, given=Given(reach=self._reach(device), boot_id=self._boot_id))
+        return attrs.evolve(use, given=self._given(device, ()))
 
-    def _reach(self, device: Device) -> dict[str, tuple[str, ...]]:
+    def _given(self, device: Device, named: Collection[str]) -> Given:
+        """Return the record of a device that a container gets now; see `Present.given`."""
         present = self._present_with(self._supervisor.devices)
-        return present.reach((self._driver, device.id), device, self.backend.joined_env)
+        return present.given(
+            (self._driver, device.id),
+            device,
+            self.backend.joined_env,
+            named=named,
+            shared=self._supervisor.shared_nodes,
+            boot_id=self._boot_id,
+        )
 
     def _present_with(self, devices: Sequence[Device]) -> Present:
         nodes = self._supervisor.node_things
