@@ -112,7 +112,7 @@ class World:
 
     def _card(self, layout: str) -> Card:
         self.serials += 1
-        return Card(f"S{self.serials}", layout)
+        return Card(f"S{self.serials}", layout, self.draw.randint(1, 4))
 
     # -- the hardware --------------------------------------------------------------------------------------------------
 
