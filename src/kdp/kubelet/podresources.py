@@ -74,8 +74,11 @@ class Report:
 
 
 def rival_pods(holders: Iterable[Holder]) -> tuple[tuple[str, str], ...]:
-    """Return namespace and name of the pods of one device. Empty if all its holders are containers of one pod."""
-    pods = tuple(dict.fromkeys((holder.namespace, holder.pod) for holder in holders))
+    """Return namespace and name of the pods of one device, sorted. Empty if all its holders are containers of one pod.
+
+    The kubelet lists pods in any order, and another order is no news.
+    """
+    pods = tuple(sorted({(holder.namespace, holder.pod) for holder in holders}))
     return pods if len(pods) > 1 else ()
 
 
