@@ -267,14 +267,14 @@ class AllocationStore:
             return [self._saved(each) for each in document["allocations"]]
         except _Unreadable:
             raise
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise _Unreadable(f"it is broken ({type(error).__name__}: {error})") from None
 
     def _saved(self, each: Mapping[str, Any]) -> AllocationRecord:
         """Return an allocation of a file.
 
         Raises:
-            KeyError, TypeError, ValueError: It is none.
+            AttributeError, IndexError, KeyError, TypeError, ValueError: It is none.
         """
         from ...supervision.counters import consumption_of_json  # late: most starts find no allocation
 

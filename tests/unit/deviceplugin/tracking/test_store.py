@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
-from kdp.deviceplugin.tracking.store import AllocationStore
+from kdp.deviceplugin.tracking.store import AllocationStore, saved_beside
 from kdp.errors import InvalidValueError
 from kdp.storage import locks
 from kdp.supervision.given import Given
@@ -358,3 +358,28 @@ async def test_what_was_saved_after_the_end_kept_the_file_from_the_next_one(tmp_
     next_one = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     assert [each.uid for each in await next_one.adopt()] == ["1"]
     assert await ended.adopt() == []
+
+
+DAMAGED: list[dict[str, object]] = [
+    {"given": 1.5},
+    {"given": {"w0": {"nodes": [], "identity": "", "reach": ["/dev/w0"]}}},
+    {"pod": []},
+    {"consumes": [1]},
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGED, ids=str)
+async def test_a_damaged_record_ended_the_process(damage: dict[str, object], tmp_path: Path) -> None:
+    """It was raised out of the reading, from a file of the own resource and from one beside it."""
+    for resource in (RESOURCE, "other.com/widget"):
+        document = {
+            "version": 1,
+            "resource": resource,
+            "plugin_dir": str(PLUGINS),
+            "allocations": [{**ONE.as_json(), **damage}],
+        }
+        (tmp_path / f"{resource.replace('/', '_')}.0a.json").write_text(json.dumps(document))
+    assert saved_beside(tmp_path, PLUGINS, frozenset()) == []
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+    assert await store.adopt() == []
+    assert store.has_lost
