@@ -45,7 +45,7 @@ class HeldDevices:
         host: The node's files.
         tracker: Has the allocations.
         supervisors: The backends.
-        vanished: Returns the names of devices that are listed although discovery lacks them, each with the device.
+        unrecorded: Returns the names of listed devices that discovery lacks and whose Allocate leaves no record.
 
     Attributes:
         boot_id: The boot of the node; "": unknown.
@@ -56,12 +56,12 @@ class HeldDevices:
         host: Host,
         tracker: Tracker,
         supervisors: Sequence[Supervisor],
-        vanished: Callable[[], Iterable[tuple[Name, Device]]],
+        unrecorded: Callable[[], Iterable[Name]],
     ) -> None:
         self._look = partial(things_of_node, host)
         self._tracker = tracker
         self._supervisors = supervisors
-        self._vanished = vanished
+        self._unrecorded = unrecorded
         self._present: tuple[tuple[object, ...], Present] = (), Present()
         self._judgment = Judgment()
         self._beside: Sequence[tuple[str, AllocationRecord]] = ()
@@ -73,7 +73,7 @@ class HeldDevices:
             Holding(
                 name=(record.resource, device_id),
                 given=given,
-                holder=self._holder(record.resource, device_id),
+                holder=self._tracker.pods_of(record.resource, device_id),
             )
             for record, device_id, given in self._tracker.records.holdings()
         ]
@@ -81,9 +81,9 @@ class HeldDevices:
         recorded = {each.name for each in holdings}
         holdings += [
             # There is no record, so a pod may hold it until two Lists do not name it.
-            Holding(name=name, given=Given(reach=id_alone(name[1])), holder=self._holder(*name))
-            for name, device in self._vanished()
-            if name not in recorded and not is_recorded(device, supervisor.backend.joined_env)
+            Holding(name=name, given=Given(reach=id_alone(name[1])), holder=self._tracker.pods_of(*name))
+            for name in self._unrecorded()
+            if name not in recorded
         ]
         if not holdings:  # of ten thousand devices none is looked at while pods hold none
             self._judgment = Judgment()
@@ -169,10 +169,6 @@ class HeldDevices:
             if any(each.id == device.id for each in supervisor.devices):
                 return resource_of(device, supervisor.backend)
         return device.resource or ""
-
-    def _holder(self, resource: str, device_id: str) -> str:
-        holders = (self._tracker.holders(resource) or {}).get(device_id, ())
-        return " and ".join(dict.fromkeys(f"{holder.namespace}/{holder.pod}" for holder in holders))
 
     def _present_with(self, supervisor: Supervisor, devices: Sequence[Device]) -> Present:
         """Return the devices that exist now: these devices of one backend, and the last discoveries of the others."""

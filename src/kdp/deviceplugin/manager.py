@@ -100,7 +100,7 @@ class PluginManager(Service):
         self._host = agreed_host(backends, options.host)
         self._kubelet = KubeletWatch(options.directory, options.history)
         self._tracker = Tracker(options)
-        self._held = HeldDevices(self._host, self._tracker, self._supervisors, self._vanished)
+        self._held = HeldDevices(self._host, self._tracker, self._supervisors, self._unrecorded)
         self._releaser = Releaser(self._tracker, self._held, judged=self._judge_again)
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
@@ -351,12 +351,12 @@ class PluginManager(Service):
                 found[device.id] = (outdated, *found.get(device.id, ()))
         return found
 
-    def _vanished(self) -> Iterator[tuple[tuple[str, str], Device]]:
-        """Yield the devices that are listed although discovery lacks them, each with its resource and id."""
+    def _unrecorded(self) -> Iterator[tuple[str, str]]:
+        """Yield the listed devices that discovery lacks and whose Allocate leaves no record, by resource and id."""
         for name, plugin in self._plugins.items():
-            if plugin.inventory.snapshot is not None:
-                for device_id in plugin.inventory.tombstones:
-                    yield (name, device_id), plugin.inventory.snapshot.devices[device_id]
+            for device_id in plugin.inventory.tombstones:
+                if not self._leaves_record(plugin, device_id):
+                    yield name, device_id
 
     def _judge_again(self) -> None:
         """Judge the devices of all backends again: a container has given some back."""
@@ -405,13 +405,15 @@ class PluginManager(Service):
 
     def _is_known_free(self, plugin: DevicePlugin, device_id: str) -> bool:
         """Return whether no pod holds a vanished device: its Allocate would be recorded, and is not."""
+        given = self._tracker.records.given(plugin.resource, device_id)
+        return given is None and self._leaves_record(plugin, device_id)
+
+    @staticmethod
+    def _leaves_record(plugin: DevicePlugin, device_id: str) -> bool:
+        """Return whether an Allocate of a listed device is recorded."""
         snapshot = plugin.inventory.snapshot
-        is_held = self._tracker.records.given(plugin.resource, device_id) is not None
-        return (
-            not is_held
-            and snapshot is not None
-            and is_recorded(snapshot.devices[device_id], plugin.supervisor.backend.joined_env)
-        )
+        assert snapshot is not None  # the device is listed
+        return is_recorded(snapshot.devices[device_id], plugin.supervisor.backend.joined_env)
 
     def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
         plugin = DevicePlugin(

@@ -192,6 +192,11 @@ class Tracker:
             return None
         return {device_id: holders for (name, device_id), holders in self._holders.items() if name == resource}
 
+    def pods_of(self, resource: str, device_id: str) -> str:
+        """Return the names of the pods that hold a device, as of the last list; "": none is known."""
+        holders = (self._holders or {}).get((resource, device_id), ())
+        return " and ".join(dict.fromkeys(f"{holder.namespace}/{holder.pod}" for holder in holders))
+
     def double_holders(self, resource: str) -> Mapping[str, str]:
         """Return the resource's devices with two pods, each with the names of the pods."""
         return {} if self._double_holders is None else self._double_holders.of(resource)
