@@ -19,7 +19,7 @@ from ..errors import ConfigurationError, KdpError, sentence
 from ..hardware import Host
 from ..manifests.chart import chart
 from ..manifests.cluster import Account, Cluster
-from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of
+from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of, driver_of
 from ..manifests.kubernetes import base, daemon_set
 from ..manifests.systemd import unit
 from ..model.backend import DeviceBackend, is_overridden
@@ -275,6 +275,7 @@ def _deployment(
         cluster=cluster,
         account=_account(plan, in_container=in_container, reads_labels=reads_labels),
         config_label=config_label,
+        driver=plan.settings.driver_name or (driver_of(backend.resource) if backend.resource is not None else None),
     )
     return deployment_of(
         given,

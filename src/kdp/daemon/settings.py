@@ -314,9 +314,9 @@ class Settings:
     driver_name: str | None = setting(
         None,
         parsers.driver_name,
-        "DRA: the driver's name; default: for example.com/widget it is widget.example.com.",
+        "Name of the DRA driver; a plugin's pod sees the claims of that driver. Default: for example.com/widget, "
+        "widget.example.com.",
         "NAME",
-        modes=DRA,
     )
     pool: str | None = setting(
         None,

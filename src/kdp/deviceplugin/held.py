@@ -12,18 +12,18 @@ import attrs
 
 from ..hardware.host import boot_id_of
 from ..model.devices import Health
-from ..supervision.backend_validation import resource_of
+from ..supervision.backend_validation import class_of, resource_of
 from ..supervision.conditions import HELD, health_of, own_kind
 from ..supervision.device_nodes import things_of_node
 from ..supervision.given import Given
 from ..supervision.holdings import Holding, Judgment, Present, id_alone, judge, without_ids
-from .tracking.store import class_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from ..hardware import Host
     from ..model.devices import Device
+    from ..supervision.claimed import ClaimedDevice
     from ..supervision.holdings import Name
     from ..supervision.supervisor import Supervisor
     from .tracking.allocation_record import AllocationRecord
@@ -65,6 +65,7 @@ class HeldDevices:
         self._present: tuple[tuple[object, ...], Present] = (), Present()
         self._judgment = Judgment()
         self._beside: Sequence[tuple[str, AllocationRecord]] = ()
+        self._claimed: Sequence[ClaimedDevice] = ()
         self.boot_id = boot_id_of(host)
 
     def judge(self, supervisor: Supervisor, devices: Sequence[Device]) -> dict[str, str]:
@@ -78,6 +79,7 @@ class HeldDevices:
             for record, device_id, given in self._tracker.records.holdings()
         ]
         holdings += self._held_beside()
+        holdings += [each.seen_by(self._classes) for each in self._claimed]
         recorded = {each.name for each in holdings}
         holdings += [
             # There is no record, so a pod may hold it until two Lists do not name it.
@@ -103,8 +105,17 @@ class HeldDevices:
         before, self._beside = {each.uid for _, each in self._beside}, found
         return before != {each.uid for _, each in found}
 
+    def take_claimed(self, found: Sequence[ClaimedDevice]) -> bool:
+        """Take the devices of claims; return whether they are other ones than before."""
+        before, self._claimed = {each.claim for each in self._claimed}, found
+        return before != {each.claim for each in found}
+
+    @property
+    def _classes(self) -> frozenset[str]:
+        return frozenset(class_of(each.backend) for each in self._supervisors)
+
     def _held_beside(self) -> Iterator[Holding]:
-        classes = {class_of(each.backend) for each in self._supervisors}
+        classes = self._classes
         for label, record in self._beside:
             if record.uid in self._tracker.records.taken_over:
                 continue  # since the last look, and it may be released by now

@@ -16,11 +16,13 @@ import attrs
 from typing_extensions import override
 
 from ..concurrency.observable import Observable
+from ..concurrency.threads import offload
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..kubelet import KubeletWatch
 from ..model.backend import WrappedBackend
 from ..startup import shown
 from ..supervision.backend_validation import agreed_host, resource_of, scrubs, static_resources
+from ..supervision.claimed import claimed_devices
 from ..supervision.conditions import HELD
 from ..supervision.publisher import LOOK_PAUSE
 from ..supervision.service import BaseStatus, Service
@@ -251,8 +253,7 @@ class PluginManager(Service):
         self._tasks.start_soon(self._watch_kubelet)
         self._tasks.start_soon(self._tracker.run)
         self._tasks.start_soon(self._follow_tracker)
-        if self._options.state_dir is not None:
-            self._tasks.start_soon(self._follow_processes)
+        self._tasks.start_soon(self._follow_processes)
 
     async def _watch_kubelet(self) -> None:
         try:
@@ -295,14 +296,15 @@ class PluginManager(Service):
             if name not in self._plugins:
                 self._attach(name, supervisor)
                 await self._tracker.records.adopted(name)
-        if self._options.state_dir is not None:
-            with anyio.move_on_after(ADOPT_PATIENCE):
-                await self._has_looked_beside.wait()
+        with anyio.move_on_after(ADOPT_PATIENCE):
+            await self._has_looked_beside.wait()
 
     async def _follow_processes(self) -> None:
-        """Look regularly for allocations that other processes gave, or this plugin under another resource's name."""
+        """Look regularly for devices that claims have, that other processes gave, or this plugin under another name."""
         while True:
-            if self._held.take_beside(await self._tracker.records.beside()):
+            claimed = await offload(lambda: claimed_devices(self._options.paths.plugins_dir))
+            is_other = self._held.take_claimed(claimed)
+            if self._held.take_beside(await self._tracker.records.beside()) or is_other:
                 self._judge_again()
             self._has_looked_beside.set()
             for resource, supervisor in self._held.renamed().items():

@@ -285,6 +285,7 @@ class DraPlugin:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._offer.run)
                     tasks.start_soon(self._look_for_obstacles)
+                    tasks.start_soon(self._follow_drivers)
                     if self._feed is not None:  # a pod that comes before the kubelet knows the driver is refused by it
                         tasks.start_soon(self._feed.run, self._was_registered)
                     if self._plugin_holders is not None:
@@ -344,9 +345,16 @@ class DraPlugin:
                 return "the kubelet has not picked up the socket; kdp makes a new one from time to time"
 
     def _judge_again(self) -> None:
-        """Judge the devices anew, before the feed publishes them: other pods hold some by a device plugin."""
+        """Judge the devices again, before the feed publishes them: pods hold some in another way."""
         self._supervisor.judge_again()
         self._offer.refresh()
+
+    async def _follow_drivers(self) -> None:
+        """Look regularly for devices that claims have by another driver, or by this one under another name."""
+        while True:
+            if await self.preparer.look_elsewhere():
+                self._judge_again()
+            await anyio.sleep(LOOK_PAUSE)
 
     async def _look_for_obstacles(self) -> None:
         """Look regularly whether a claim could be prepared, and surely while or after one could not."""

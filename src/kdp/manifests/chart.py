@@ -337,7 +337,8 @@ def _default_http(deployment: Deployment, *, measures: bool) -> str:
 
 def _folders(deployment: Deployment) -> str:
     if deployment.cluster is None:
-        return _filled(texts.PLUGIN_FOLDERS, labels=str(DEFAULT_LABELS_DIR))
+        claims = "" if deployment.driver is None else _filled(texts.CLAIMS, driver=deployment.driver)
+        return _filled(texts.PLUGIN_FOLDERS, claims=claims, labels=str(DEFAULT_LABELS_DIR))
     if deployment.is_controller:
         return "[]"
     folders = texts.DRIVER_FOLDERS if deployment.cluster.pool is None else texts.POOL_FOLDERS

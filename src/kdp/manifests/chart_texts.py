@@ -107,6 +107,21 @@ _LABELS_AND_STATE: Final = """\
 {{- end }}
 {{- end }}"""
 
+CLAIMS: Final = """\
+- name: driver
+  path: {{ printf "%s/plugins/@driver@" $root | quote }}
+  made: true
+"""
+
+_REPLACED: Final = """\
+{{- with include "kdp.setting" (list . "replaces") }}
+- name: replaced
+  {{- $parts := splitList "/" . }}
+  path: {{ printf "%s/plugins/%s.%s" $root (last $parts | lower | replace "_" "-") (first $parts) | quote }}
+  made: true
+{{- end }}
+"""
+
 PLUGIN_FOLDERS: Final = (
     """\
 {{- if eq (include "kdp.setting" (list . "registration")) "watcher" }}
@@ -121,6 +136,7 @@ PLUGIN_FOLDERS: Final = (
 {{- end }}
 """
     + _POD_RESOURCES
+    + "@claims@"
     + """\
 {{- with include "kdp.setting" (list . "pods-api-dir") }}
 - name: pods-api
@@ -151,7 +167,7 @@ _DRIVER_FOLDERS: Final = """\
   made: true
 """
 
-DRIVER_FOLDERS: Final = _DRIVER_FOLDERS + _POD_RESOURCES + _LABELS_AND_STATE
+DRIVER_FOLDERS: Final = _DRIVER_FOLDERS + _POD_RESOURCES + _REPLACED + _LABELS_AND_STATE
 
 POOL_FOLDERS: Final = (
     _DRIVER_FOLDERS

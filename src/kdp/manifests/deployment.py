@@ -21,7 +21,7 @@ import attrs
 
 from ..daemon.parsers import Address
 from ..daemon.settings import SETTINGS, Settings
-from ..errors import InvalidValueError
+from ..errors import InvalidNameError, InvalidValueError
 from ..model.needs import Needs
 from .cluster import Account, Cluster
 
@@ -98,6 +98,7 @@ class Deployment:
         cluster: What it is in the cluster; None: a device plugin.
         account: What a device plugin does in the cluster; None: nothing, and it has no account.
         config_label: The label of a node that names its configuration, of those in `CONFIG_DIR`; None: there is one.
+        driver: The DRA driver of the same devices; `None` if their resource gives it no name.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Deployment:
     cluster: Cluster | None = None
     account: Account | None = None
     config_label: str | None = None
+    driver: str | None = None
 
     @property
     def has_account(self) -> bool:
@@ -185,7 +187,7 @@ def deployment_of(
     fields: dict[str, str] = {}
     if account is not None:
         fields = {SETTINGS["node_name"].variable: _FIELDS["node_name"]}
-    own = _own(settings, keeps_evictions=account is not None and account.evicts)
+    own = _own(settings, given.driver, keeps_evictions=account is not None and account.evicts)
     if cluster is not None:
         own = () if cluster.is_controller else _of_driver(settings, cluster.driver)
         fields = {} if cluster.is_controller else {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
@@ -229,7 +231,7 @@ def own_port(name: str) -> int:
     return _OWN_PORTS[zlib.crc32(name.encode()) % len(_OWN_PORTS)]
 
 
-def _own(settings: Settings, *, keeps_evictions: bool) -> Iterable[Folder]:
+def _own(settings: Settings, driver: str | None, *, keeps_evictions: bool) -> Iterable[Folder]:
     """Tell what kdp itself needs as a device plugin."""
     paths = settings.paths
     if settings.registration == "watcher":
@@ -237,6 +239,8 @@ def _own(settings: Settings, *, keeps_evictions: bool) -> Iterable[Folder]:
     else:
         yield _same("device-plugins", paths.device_plugin_dir, "its sockets, and the kubelet's", writable=True)
     yield _pod_resources(settings)
+    if driver is not None:
+        yield _claims_of(settings, "driver", driver)
     if settings.pods_api_dir is not None:
         yield _same("pods-api", paths.pods_api_dir, "learn from the kubelet when a pod is gone")
     if settings.cdi != "off":
@@ -268,6 +272,8 @@ def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:
     )
     if settings.pool is None or settings.metrics == "pods":
         yield _pod_resources(settings)
+    if settings.replaces is not None and (replaced := driver_of(settings.replaces)) is not None:
+        yield _claims_of(settings, "replaced", replaced)
     yield from _labels(settings)
     if settings.state_dir is not None:
         why = "the lock that keeps a device plugin of the same devices away"
@@ -277,6 +283,21 @@ def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:
 def _pod_resources(settings: Settings) -> Folder:
     directory = settings.paths.pod_resources_dir
     return _same("pod-resources", directory, "ask the kubelet which pod holds which device")
+
+
+def _claims_of(settings: Settings, name: str, driver: str) -> Folder:
+    why = f"see which devices claims of {driver} have"
+    return _same(name, settings.paths.plugins_dir / driver, why, made=True)
+
+
+def driver_of(resource: str) -> str | None:
+    """Return the name of the DRA driver of a resource; `None` if the rules for drivers allow none."""
+    from ..dra.names import driver_name  # late: most commands need none
+
+    try:
+        return driver_name(resource)
+    except InvalidNameError:
+        return None
 
 
 def _labels(settings: Settings) -> Iterable[Folder]:

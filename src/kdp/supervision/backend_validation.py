@@ -57,6 +57,13 @@ def check_attributes(backend: DeviceBackend) -> None:
         )
 
 
+def class_of(backend: DeviceBackend) -> str:
+    """Return the name of a backend's class with its module; for a shared backend, the class that it shares."""
+    while isinstance(backend, WrappedBackend):
+        backend = backend.inner
+    return f"{type(backend).__module__}.{type(backend).__qualname__}"
+
+
 def scrubs(backend: DeviceBackend, policy: str | None) -> bool:
     """Return whether devices of a backend are scrubbed between two pods.
 

@@ -114,7 +114,7 @@ async def running(
     kubelet: SimulatedKubelet, *backends: kdp.DeviceBackend, **options: Any
 ) -> AsyncIterator[PluginManager]:
     """Run the plugins of these backends on this kubelet."""
-    async with PluginManager(backends, ManagerOptions(paths=kubelet.paths, **options)) as manager:
+    async with PluginManager(backends, ManagerOptions(**{"paths": kubelet.paths, **options})) as manager:
         yield manager
 
 

@@ -82,7 +82,7 @@ def container(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def mounts(documents: list[dict[str, Any]]) -> set[str]:
-    own = {"device-plugins", "pod-resources", "state", "config", "run"}
+    own = {"device-plugins", "driver", "pod-resources", "state", "config", "run"}
     return {each["mountPath"] for each in container(documents)["volumeMounts"] if each["name"] not in own}
 
 

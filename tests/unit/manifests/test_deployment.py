@@ -53,6 +53,25 @@ def test_kdp_itself_needs_three_directories_and_writes_to_two() -> None:
 NOTHING: set[str] = set()
 
 
+def test_a_plugin_sees_the_claims_of_the_driver_of_its_devices_and_writes_none() -> None:
+    [folder] = [each for each in deployment(driver="widget.example.com").folders if each.name == "driver"]
+    assert (folder.path, folder.made, folder.writable) == ("/var/lib/kubelet/plugins/widget.example.com", True, False)
+
+
+@pytest.mark.parametrize(
+    ("replaces", "more"),
+    [
+        ("example.com/Old_Card", {"/var/lib/kubelet/plugins/old-card.example.com"}),
+        ("example.com/9-cards", NOTHING),  # no driver can have that name
+        (None, NOTHING),
+    ],
+)
+def test_a_driver_sees_the_claims_of_the_driver_that_it_replaces(replaces: str | None, more: set[str]) -> None:
+    named = Cluster(driver="widget.example.com")
+    without = paths(deployment(settings=Settings(mode="dra"), cluster=named))
+    assert paths(deployment(settings=Settings(mode="dra", replaces=replaces), cluster=named)) == without | more
+
+
 @pytest.mark.parametrize(
     ("settings", "more", "less"),
     [

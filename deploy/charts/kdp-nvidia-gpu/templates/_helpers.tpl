@@ -112,6 +112,9 @@ mountPropagation: HostToContainer
 {{- end }}
 - name: pod-resources
   path: {{ include "kdp.setting" (list . "pod-resources-dir") | default (printf "%s/pod-resources" $root) | quote }}
+- name: driver
+  path: {{ printf "%s/plugins/gpu.nvidia.com" $root | quote }}
+  made: true
 {{- with include "kdp.setting" (list . "pods-api-dir") }}
 - name: pods-api
   path: {{ . | quote }}

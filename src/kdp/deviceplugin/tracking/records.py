@@ -159,7 +159,7 @@ class AllocationRecords:
     async def beside(self) -> list[tuple[str, AllocationRecord]]:
         """Return the saved allocations of other processes, and of resources that have another name now.
 
-        Each has the class that gave it; see `kdp.deviceplugin.tracking.store.class_of`.
+        Each has the class that gave it; see `kdp.supervision.backend_validation.class_of`.
         """
         directory = self._state_dir
         if directory is None:

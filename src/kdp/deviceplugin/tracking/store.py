@@ -37,10 +37,11 @@ from typing import Any, Final, final
 import attrs
 
 from ...concurrency.threads import Worker, value_of
-from ...model.backend import DeviceBackend, WrappedBackend
+from ...model.backend import DeviceBackend
 from ...model.devices import Device
 from ...startup import shown
 from ...storage import files, locks, reading
+from ...supervision.backend_validation import class_of
 from ...supervision.given import Given
 from .allocation_record import AllocationRecord
 
@@ -359,13 +360,6 @@ class AllocationStore:
             extra = {"resource": self._resource, "path": str(self._directory)}
             text = f"{problem}; what is allocated now is not released if this process is killed"
             logger.warning("%s: %s", self._resource, text, extra=extra)
-
-
-def class_of(backend: DeviceBackend) -> str:
-    """Return the name of a backend's class, of a shared one that of the class that it shares."""
-    while isinstance(backend, WrappedBackend):
-        backend = backend.inner
-    return f"{type(backend).__module__}.{type(backend).__qualname__}"
 
 
 @final

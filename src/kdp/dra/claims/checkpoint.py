@@ -25,8 +25,6 @@ Everything here blocks for the disk; `kdp.concurrency.threads.offload` takes it 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import shutil
@@ -42,7 +40,7 @@ from ...errors import CheckpointError
 from ...model.claims import Claim
 from ...model.quantities import Quantity
 from ...storage import files, reading
-from ...storage.documents import parse_json
+from ...supervision.claimed import seal, unseal
 from ...supervision.given import Given
 
 if TYPE_CHECKING:
@@ -51,11 +49,6 @@ if TYPE_CHECKING:
     from ...supervision.service import HeldClaim
 
 logger = logging.getLogger(__name__)
-
-FORMAT: Final = "kdp-dra-claim"
-VERSION: Final = 1
-READABLE_BY: Final = 1
-"""The oldest version that can read what this one writes."""
 
 _ASIDE = ".set-aside-"
 
@@ -168,6 +161,7 @@ class Record:
         spec: The CDI spec, as JSON has it, with the nodes as they were declared; None: it needs none.
         config: The parameters that it was prepared with, as the API has them.
         pod_claim: What the pod calls the claim, if it was made of a template; "": it was not.
+        class_name: The backend's class; "" if an older version wrote the record.
         more: Fields of a later version.
     """
 
@@ -178,6 +172,7 @@ class Record:
     spec: Mapping[str, Any] | None = None
     config: tuple[Mapping[str, Any], ...] = ()
     pod_claim: str = ""
+    class_name: str = ""
     more: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
 
     @property
@@ -231,15 +226,9 @@ class Record:
             "spec": self.spec,
             "config": list(self.config),
             "pod_claim": self.pod_claim,
+            "class_name": self.class_name,
         }
-        payload = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
-        head = {
-            "format": FORMAT,
-            "version": VERSION,
-            "readable_by": READABLE_BY,
-            "sha256": hashlib.sha256(payload).hexdigest(),
-        }
-        return json.dumps(head, separators=(",", ":")).encode() + b"\n" + payload
+        return seal(body)
 
     @classmethod
     def decode(cls, data: bytes) -> Record:
@@ -248,16 +237,9 @@ class Record:
         Raises:
             CheckpointError: It is broken, or cannot be read by this version; the text says which.
         """
-        line, _, payload = data.partition(b"\n")
+        body = unseal(data)
         try:
-            head = parse_json(line)
-            if not isinstance(head, dict) or head.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
-                raise CheckpointError("it does not begin like a file of kdp")
-            if cast("_Json", head)["readable_by"] > VERSION:
-                raise CheckpointError(f"it has version {head['version']!r}, but this kdp reads version {VERSION} only")
-            if hashlib.sha256(payload).hexdigest() != head["sha256"]:
-                raise CheckpointError("its digest does not match its content; the file is cut off or changed")
-            return cls._of_body(parse_json(payload))
+            return cls._of_body(body)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"it is broken ({type(error).__name__}: {error})") from None
 
@@ -276,6 +258,7 @@ class Record:
             spec=spec,
             config=config,
             pod_claim=str(body.get("pod_claim", "")),
+            class_name=str(body.get("class_name", "")),
             more={name: value for name, value in body.items() if name not in own},
         )
 

@@ -21,7 +21,8 @@ from ...errors import (
 from ...model.backend import Allocation
 from ...model.devices import Device, Health
 from ...model.edits import ContainerEdits
-from ...supervision.backend_validation import resource_of
+from ...supervision.backend_validation import class_of, resource_of
+from ...supervision.claimed import claimed_devices
 from ...supervision.device_nodes import things_of_node
 from ...supervision.holdings import Holding, Present, judge
 from ...supervision.hooks import check_state
@@ -30,11 +31,13 @@ from .parameters import Parameters, read_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from ...cdi import CdiDevice
     from ...hardware import Host
     from ...model.claims import Claim
     from ...model.edits import Mount
+    from ...supervision.claimed import ClaimedDevice
     from ...supervision.given import Given
     from ...supervision.supervisor import Supervisor
     from ..plugin_holders import PluginHolders
@@ -56,6 +59,7 @@ class ClaimHooks:
         records: Returns the records of all claims; may block for the disk.
         boot_id: The boot of the node; "": unknown.
         holders: Knows the pods that hold devices of a device plugin; `None`: there can be none.
+        plugins_dir: The directory of all drivers; `None` if no other driver can have the devices.
 
     Attributes:
         backend: The backend.
@@ -70,6 +74,7 @@ class ClaimHooks:
         records: Callable[[], Iterable[Record]],
         boot_id: str = "",
         holders: PluginHolders | None = None,
+        plugins_dir: Path | None = None,
     ) -> None:
         self._driver = driver
         self._records = records
@@ -80,6 +85,8 @@ class ClaimHooks:
         self._look = partial(things_of_node, host)
         self._boot_id = boot_id
         self._holders = holders
+        self._plugins_dir = plugins_dir
+        self._elsewhere: Sequence[ClaimedDevice] = ()
         self._present: tuple[tuple[object, ...], Present] = (), Present()
 
     @property
@@ -205,6 +212,13 @@ class ClaimHooks:
 
     # -- what claims hold under other names ----------------------------------------------------------------------------
 
+    def look_elsewhere(self) -> bool:
+        """Read the claims of other drivers; return whether they are other ones than before. Blocks for the disk."""
+        if self._plugins_dir is None:
+            return False
+        before, self._elsewhere = self._elsewhere, claimed_devices(self._plugins_dir, without=self._driver)
+        return {each.claim for each in before} != {each.claim for each in self._elsewhere}
+
     def withheld(
         self, records: Iterable[Record], devices: Sequence[Device] | None = None, *, of: Claim | None = None
     ) -> dict[str, Holding]:
@@ -228,6 +242,7 @@ class ClaimHooks:
             for use in record.owed
             if use.given.reach and not use.is_admin
         ]
+        holdings += [each.seen_by({class_of(self.backend)}) for each in self._elsewhere]
         found = self._supervisor.devices if devices is None else devices
         if self._holders is not None:
             holdings += self._holders.holdings(found, partial(resource_of, backend=self.backend))

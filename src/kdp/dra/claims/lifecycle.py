@@ -43,6 +43,7 @@ from ...cluster.api import ApiError, ClusterApi
 from ...concurrency.threads import offload
 from ...errors import CdiWriteError, CheckpointError
 from ...model.conditions import Condition
+from ...supervision.backend_validation import class_of
 from ...supervision.conditions import being_scrubbed
 from ...supervision.hooks import check_state
 from .cdi_specs import check_current, spec_of
@@ -159,7 +160,13 @@ class ClaimLifecycle:
             attrs.evolve(part, state=states.get(part.key, {}), uses=tuple(map(self.hooks.reaching, part.uses)))
             for part in record.parts
         )
-        return attrs.evolve(record, boot_id=self.boot_id, parts=parts, more={} if before is None else before.more)
+        return attrs.evolve(
+            record,
+            boot_id=self.boot_id,
+            parts=parts,
+            class_name=class_of(self.hooks.backend),
+            more={} if before is None else before.more,
+        )
 
     async def _given(self, record: Record, parameters: Parameters) -> Record:
         """Prepare a claim that is begun; return its complete record."""
@@ -232,12 +239,13 @@ class ClaimLifecycle:
         return await self._described(record)
 
     def _check_free(self, record: Record) -> None:
-        """Check that no other claim has one of a claim's devices, under whatever name. Blocks.
+        """Check that no other claim has one of a claim's devices, under whatever name, by whatever driver. Blocks.
 
         Raises:
             ClaimError: One has.
         """
         known = self.files.known()
+        self.hooks.look_elsewhere()
         check_free(record, known, self.hooks.withheld(known, of=record.claim))
 
     async def _save(self, record: Record) -> None:

@@ -100,7 +100,15 @@ class Preparer:
         self.obstacles = self._files.obstacles
         self._locks = self._files.locks
         boot_id = boot_id_of(host) if options.boot_id is None else options.boot_id
-        self._hooks = ClaimHooks(driver, supervisor, host, records=self._files.known, boot_id=boot_id, holders=holders)
+        self._hooks = ClaimHooks(
+            driver,
+            supervisor,
+            host,
+            records=self._files.known,
+            boot_id=boot_id,
+            holders=holders,
+            plugins_dir=options.paths.plugins_dir if options.pool is None else None,
+        )
         self._life = ClaimLifecycle(
             driver=driver,
             pool=options.pool or options.node,
@@ -198,6 +206,10 @@ class Preparer:
         return JobOutcome(error=text)
 
     # -- what a spec means later ---------------------------------------------------------------------------------------
+
+    async def look_elsewhere(self) -> bool:
+        """Read the claims of other drivers; return whether they are other ones than before."""
+        return await offload(self._hooks.look_elsewhere)
 
     def outdated(self, devices: Sequence[Device]) -> dict[str, tuple[Condition, ...]]:
         """Return the conditions that the allocations of claims cause, by device id. It does not block."""

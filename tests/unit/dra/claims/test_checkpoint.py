@@ -18,7 +18,7 @@ import attrs
 import pytest
 
 from kdp.dra.claims import disk
-from kdp.dra.claims.checkpoint import FORMAT, ClaimPart, Record, Store, Use
+from kdp.dra.claims.checkpoint import ClaimPart, Record, Store, Use
 from kdp.dra.claims.disk import Locks
 from kdp.errors import CheckpointError
 from kdp.storage import reading
@@ -132,7 +132,7 @@ def test_a_started_claim_of_an_earlier_version_has_no_answers_yet() -> None:
 def _file(body: Any, *, version: int, readable_by: int) -> bytes:
     payload = json.dumps(body).encode()
     head = {
-        "format": FORMAT,
+        "format": "kdp-dra-claim",
         "version": version,
         "readable_by": readable_by,
         "sha256": hashlib.sha256(payload).hexdigest(),

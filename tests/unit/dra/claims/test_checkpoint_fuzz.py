@@ -14,9 +14,10 @@ from tests.fuzzing import as_bytes, damaged, fuzz, replaced
 
 from kdp.cdi import CdiDevice, CdiEdits, CdiSpec
 from kdp.dra.claims.cdi_specs import record_of
-from kdp.dra.claims.checkpoint import FORMAT, Record, Store
+from kdp.dra.claims.checkpoint import Record, Store
 from kdp.dra.claims.plan import check_free
 from kdp.errors import CheckpointError, ClaimError, InvalidValueError
+from kdp.supervision.claimed import FORMAT
 
 from .claim_objects import claim
 from .test_checkpoint import record
