@@ -279,7 +279,7 @@ MUTANTS = [
         "lost_by = _topology_lost_by(table, tombstones)",
         "lost_by = None",
     ),
-    Mutant(1, "a vanished device stays Healthy", "attrs.evolve(device, health=_gone(now))", "device"),
+    Mutant(1, "a vanished device stays Healthy", "attrs.evolve(device, health=health)", "device"),
     Mutant(2, "what vanishes is dropped", "            if until > now:\n", "            if False:\n"),
     Mutant(2, "what is there is forgotten", "self._tombstones.keys() & set(ids)", "self._table.keys() & set(ids)"),
     Mutant(
