@@ -111,6 +111,11 @@ class HeldDevices:
         return before != {each.claim for each in found}
 
     @property
+    def is_beside_others(self) -> bool:
+        """Whether another process, or a driver, has given devices to containers."""
+        return bool(self._beside or self._claimed)
+
+    @property
     def _classes(self) -> frozenset[str]:
         return frozenset(class_of(each.backend) for each in self._supervisors)
 

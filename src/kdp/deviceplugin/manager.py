@@ -9,7 +9,7 @@ import functools
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import anyio
 import attrs
@@ -38,6 +38,9 @@ from .tracking.records import ADOPT_PATIENCE
 from .tracking.store import AllocationOwner
 from .tracking.tracker import Tracker
 from .wire import check_renderable
+
+QUIET_PAUSE: Final = 30.0
+"""Seconds between two looks for other processes if the last look found none."""
 
 if TYPE_CHECKING:
     from ..kubelet.podresources import Holder
@@ -310,7 +313,7 @@ class PluginManager(Service):
             for resource, supervisor in self._held.renamed().items():
                 if await self._tracker.records.is_abandoned(resource):
                     await self._take_over(resource, supervisor)
-            await anyio.sleep(LOOK_PAUSE)
+            await anyio.sleep(LOOK_PAUSE if self._held.is_beside_others else QUIET_PAUSE)
 
     async def _take_over(self, resource: str, supervisor: Supervisor) -> None:
         """Serve a resource again that has another name now, until no pod holds a device by the old name.

@@ -12,8 +12,6 @@ fields. `seal` and `unseal` are the only code that knows the head.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import attrs
@@ -40,6 +38,9 @@ CLAIMS: Final = "claims"
 
 def seal(body: Mapping[str, Any]) -> bytes:
     """Return the bytes of a claim's file."""
+    import hashlib  # late, both: a device plugin without claims beside it starts sooner
+    import json
+
     payload = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
     head = {
         "format": FORMAT,
@@ -56,6 +57,8 @@ def unseal(data: bytes) -> dict[str, Any]:
     Raises:
         CheckpointError: The file is damaged, or needs a later version of kdp; the text says which.
     """
+    import hashlib
+
     line, _, payload = data.partition(b"\n")
     try:
         head = parse_json(line)
