@@ -4,8 +4,9 @@
 2. An answer names the devices that were allocated. Its CDI ids resolve as long as the claim is prepared. The next
    answer is the same one, and `allocate` is not called again for it. If somebody damages the claim's record, `allocate`
    is called again, and its number changes.
-3. `released` is called for each request that was allocated, before Unprepare succeeds. It is called once, with the
-   number that `allocate` left, and never while the claim is prepared. A driver that was killed may do it again.
+3. `released` is called for each request that was allocated, before another claim is prepared with its devices. It is
+   called once, with the number that `allocate` left, and never while the claim is prepared. A driver that was killed
+   may do it again.
 4. A refusal has a cause that the world knows.
 5. When all disturbances have ended, the slices equal the hardware, one instance is registered and connected, one pair
    of sockets answers, and the probe of readiness says that it is ready.
@@ -146,6 +147,10 @@ class DraJudge(ProcessJudge):
         devices = [device for _, device, _ in answer]
         if sorted(devices) != sorted(life.devices):
             self.broken(2, f"{life.name} was answered {devices}, allocated is {life.wanted}")
+        for other in self.lives.values():
+            for request in other.owed if other is not life else ():
+                if late := {*other.wanted[request]} & life.devices:
+                    self.broken(3, f"{life.name} was prepared with {late}, not released after {other.name}/{request}")
         for other in self.holders(life.devices, beside=uid):
             self.broken(1, f"{other.name} and {life.name} both are prepared, with {other.devices & life.devices}")
         if life.answer is not None and tuple(answer) != life.answer:
@@ -214,14 +219,10 @@ class DraJudge(ProcessJudge):
         life = self.lives.get(uid)
         if life is None:
             return
-        if life.owed:
-            self.broken(3, f"{life.name} was unprepared, and {sorted(life.owed)} were not released")
-        if left:
+        if left and not life.owed:
             self.broken(7, f"{life.name} was unprepared, and left {list(left)}")
         life.answer = None
-        life.is_begun = False
-        life.saved.clear()
-        life.owed.clear()
+        life.is_begun = bool(life.owed)
 
     @property
     def lost(self) -> list[str]:

@@ -381,8 +381,9 @@ def test_a_life_that_ends_at_any_step_is_made_good() -> None:
         lambda life: life.reboot(),
         lambda life: life.allocate_anew(["w2"]),
         lambda life: life.wipe_specs(),
+        lambda life: life.unprepare(None),
     ]
-    kinds = (type(kind.__name__, (kind,), {"hits": hits}) for kind in (Life, PlainLife))
+    kinds = (type(kind.__name__, (kind,), {"hits": hits}) for kind in (Life, PlainLife, UnreleasedLife))
     calls = ("prepare", "unprepare", "release")
     for kind, failure, crashed, comes in itertools.product(kinds, FAILURES_ALL, calls, between):
         life: Life = kind()
