@@ -85,7 +85,7 @@ class Widgets(kdp.DeviceBackend):
     """Devices that all are /dev/null. ``given`` is the hardware: which claims and requests have it."""
 
     resource = "example.com/widget"
-    poll_interval = None
+    poll_interval: float | None = None
     config = Mode
 
     def __init__(self, *ids: str) -> None:

@@ -188,7 +188,12 @@ async def test_released_is_called_once_although_there_are_no_descriptors_after_i
         backend.calls.clear()
         monkeypatch.setattr(releases, "FIRST_PAUSE", 0.01)
         assert await unprepared(world, 0) == ""
-        await until(lambda: backend.heal() or not world.files)
+
+        def is_over() -> bool:
+            backend.heal()
+            return not world.files
+
+        await until(is_over)
         assert sorted(call[2] for call in backend.calls) == ["rw0", "rw1"]
 
 

@@ -300,10 +300,10 @@ async def test_a_prepare_is_refused_while_the_release_fails_and_succeeds_later(
 
 async def test_a_claim_that_is_allocated_anew_waits_for_its_former_devices(world: World, backend: Widgets) -> None:
     await prepared(world)
-    real, backend.released = backend.released, _raises  # type: ignore[method-assign]
-    assert "device w0: not released yet" in await prepared(world, 0, "w1", within=0.0)
-    assert backend.given == {("claim-0", "rw0", ("w0",))}
-    backend.released = real  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(backend, "released", _raises)
+        assert "device w0: not released yet" in await prepared(world, 0, "w1", within=0.0)
+        assert backend.given == {("claim-0", "rw0", ("w0",))}
     assert await prepared(world, 0, "w1") == ""
     assert backend.given == {("claim-0", "rw1", ("w1",))}
 

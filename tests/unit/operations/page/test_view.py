@@ -66,8 +66,8 @@ def test_a_driver_has_its_slices_and_claims() -> None:
     assert "no right to update" in text
     assert "p0 is not published: the API server has DRAPartitionableDevices off" in text
     assert (
-        "Claim State Devices default/c0 Prepared gpu-0, gpu-1 default/c1 Being prepared gpu-2 default/c2 Ended, not released gpu-3"
-        in text
+        "Claim State Devices default/c0 Prepared gpu-0, gpu-1 default/c1 Being prepared gpu-2 "
+        "default/c2 Ended, not released gpu-3" in text
     )
     assert "No slices yet." in shown(
         resource(device(), claims=[], slices={"generation": 0, "count": 0, "problem": None})
