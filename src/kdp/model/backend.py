@@ -360,8 +360,8 @@ class DeviceBackend(abc.ABC):
         With ``release_policy = "scrub"`` it is called as soon as the devices are given to another pod, before that
         pod's container starts, and ``allocate`` waits for nothing.
 
-        A DRA driver calls it when a claim is unprepared, and gives the devices to no other claim before it succeeds. The
-        pod's end waits for one second. The pauses grow up to 1 min (12 s for a scrub).
+        A DRA driver calls it when a claim is unprepared, and gives the devices to no other claim before it succeeds.
+        The pod's end waits for one second. The pauses grow up to 1 min (12 s for a scrub).
 
         A pod that ends, or is refused, before a list names it gives its devices back in the same way. No list names
         the devices of plain init containers: they are given back when the pods that came shortly before the allocation
