@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from kdp.testing import ScenarioError, SimulatedKubelet
@@ -93,15 +93,16 @@ def command(
     return asyncio.run(run())
 
 
-def on(kubelet: SimulatedKubelet) -> Callable[[], Awaitable[Table]]:
-    """Return what looks at a simulated kubelet."""
+def on(kubelet: SimulatedKubelet, resources: Sequence[str] = (RESOURCE,)) -> Callable[[], Awaitable[Table]]:
+    """Return what looks at these resources of a simulated kubelet."""
 
     async def look() -> Table:
         try:
-            devices = kubelet.devices(RESOURCE)
-            streams = kubelet.streams(RESOURCE)
+            found = [kubelet.devices(resource) for resource in resources]
+            streams = {resource: kubelet.streams(resource) for resource in resources}
         except ScenarioError:  # it does not run
-            return Table(devices={}, streams=0)
-        return Table(devices={name: each.health == "Healthy" for name, each in devices.items()}, streams=streams)
+            return Table(devices={}, streams={})
+        devices = {name: each.health == "Healthy" for listed in found for name, each in listed.items()}
+        return Table(devices=devices, streams=streams)
 
     return look
