@@ -55,20 +55,38 @@ class Account:
         return None
 
 
-def saved_in(directory: Path) -> dict[str, Entry]:
-    """Return the allocations in all files of a state directory, by UID.
+@final
+@attrs.frozen(kw_only=True)
+class Saved:
+    """What the files have.
+
+    Attributes:
+        entries: The allocations, by UID.
+        listed: The numbers of those that the kubelet's list has named.
+    """
+
+    entries: Mapping[str, Entry]
+    listed: frozenset[str]
+
+
+def saved_in(directory: Path) -> Saved:
+    """Return what all files of a state directory have.
 
     Raises:
         OSError: A file went away meanwhile.
         ValueError: A file is broken.
     """
     found: dict[str, Entry] = {}
+    listed: set[str] = set()
     for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
         if not path.name.startswith("."):
             document = json.loads(path.read_bytes())
             for each in document.get("allocations", ()):
-                found[each["uid"]] = tuple(each["ids"]), each["state"].get("number")
-    return found
+                number = each["state"].get("number")
+                found[each["uid"]] = tuple(each["ids"]), number
+                if each.get("seen") and number is not None:
+                    listed.add(number)
+    return Saved(entries=found, listed=frozenset(listed))
 
 
 def differences(memory: Mapping[str, Entry], disk: Mapping[str, Entry]) -> list[str]:

@@ -1,7 +1,7 @@
 """A disk that fails on command: the vendor's process wraps those calls of `os` that change files of kdp.
 
-A command is one line: a number of its own, then ``CALL=WHAT`` for each call that is to misbehave. WHAT is the name of an
-error (``EIO``), or the seconds that the call takes. ``kill=N`` ends the process with SIGKILL before the N-th call.
+A command is one line: a number of its own, then ``CALL=WHAT`` for each call that is to misbehave. WHAT is the name of
+an error (``EIO``), or the seconds that the call takes. ``kill=N`` ends the process with SIGKILL before the N-th call.
 """
 
 from __future__ import annotations

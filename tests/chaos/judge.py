@@ -2,8 +2,8 @@
 
 1. A reply names the devices that the kubelet chose, and no device is in the replies of two living pods.
 2. What a pod holds is not released while the pod lives.
-3. What was allocated and is held no more is released, with the state that `allocate` left for that container. It is
-   released once. A plugin that is killed in the middle of it may do it again. In a peace that lasts, the release comes
+3. What was allocated and is held no more is released, with the state that `allocate` left for that container. Until
+   then memory and disk have it in each peace. It is released once. A plugin that is killed in the middle of it may do it again. In a peace that lasts, the release comes
    within `RELEASE_SECONDS`.
 4. A refusal has a cause that the world knows.
 5. When all disturbances have ended, one stream is open, no second socket answers, the table equals the hardware, and
@@ -140,6 +140,7 @@ class Judge(ProcessJudge):
         self._prepared: dict[tuple[str, ...], str | None] = {}
         self._dirty: dict[str, str] = {}
         self._shared: set[str] = set()
+        self._listed: set[str] = set()
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
 
@@ -273,6 +274,11 @@ class Judge(ProcessJudge):
         excused = set[str]() if PRESUMES else self._excused.keys()
         return sorted(self._owed - held - set(self._released) - self._shared - excused)
 
+    def forgotten(self, known: Collection[str | None]) -> list[str]:
+        """Return the allocations that are not released and not among those that memory and disk have."""
+        missing = self._owed - set(self._released) - self._shared - self._excused.keys() - set(known)
+        return [f"{number[:6]} of {', '.join(self._given[number].ids)}" for number in sorted(missing)]
+
     @property
     def unreleased(self) -> list[Container]:
         """Containers whose devices others may not have yet."""
@@ -280,9 +286,15 @@ class Judge(ProcessJudge):
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def saved(self, numbers: Iterable[str | None]) -> None:
-        """A peace has seen these allocations on the disk."""
+    def due(self, *, all_: bool) -> list[str]:
+        """Return `lost`, or those of them that the kubelet's list has named while a pod held them."""
+        return [number for number in self.lost if all_ or number in self._listed]
+
+    def saved(self, numbers: Iterable[str | None], *, listed: Collection[str]) -> None:
+        """A peace has seen these allocations on the disk; ``listed`` are those that a list has named."""
         self.counts["compared"] += 1
+        held = {number for containers in self._held.values() for number in containers}
+        self._listed |= held.intersection(listed)
         self._unsaved.difference_update(number for number in numbers if number is not None)
 
     def files_removed(self) -> None:

@@ -37,6 +37,7 @@ MARKER = "marker"
 FULL_DISK = "the disk was full"
 BAD_DISK = "the disk failed"
 SLOW_DISK = "the disk was slow"
+FROZEN = "the plugin was frozen"
 LOST_FILES = "the state directory was removed"
 NO_DESCRIPTORS = "there were no descriptors"
 CUT = "the connections were cut"
@@ -431,7 +432,7 @@ class Node(abc.ABC):
 
     def _mark(self) -> None:
         """Change the hardware, so that what a plugin listed before its end is not taken for the truth."""
-        markers = [name for name in self.hardware if name.startswith(MARKER)]
+        markers = [name for name in self.hardware if name.startswith(MARKER) and name not in self.kept]
         if markers:
             self.unplug(markers[0])
         else:
@@ -506,6 +507,7 @@ class Node(abc.ABC):
         self._disk_was_bad_at = float("-inf")
         self.causes.clear()
 
+    @abc.abstractmethod
     async def _judge_peace(self, saved_seconds: float) -> None:
         """Judge what must be so in each peace.
 

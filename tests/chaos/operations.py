@@ -15,7 +15,7 @@ import anyio
 from kdp.testing import CallError, DialError, PluginConnection
 
 from . import disk
-from .node import FULL_DISK, NO_DESCRIPTORS, SLOW_DISK, Node
+from .node import FROZEN, FULL_DISK, NO_DESCRIPTORS, SLOW_DISK, Node
 from .world import World
 
 Operation = Callable[[World], Awaitable[None]]
@@ -90,7 +90,7 @@ async def _amid_allocate(world: World, end: Callable[[], Awaitable[None]]) -> No
 
 async def freeze(world: Node) -> None:
     """The plugin gets no CPU for a while."""
-    world.causes.add("the plugin was frozen")
+    world.causes.add(FROZEN)
     world.signal(signal.SIGSTOP)
     await anyio.sleep(world.rng.uniform(0.05, 1.5))
     world.signal(signal.SIGCONT)
@@ -111,11 +111,12 @@ async def unplug(world: Node) -> None:
 
 async def move(world: World) -> None:
     """A card comes back under another name, in another resource, or another card comes in its slot."""
-    toys = [name for name in world.toys if name not in world.kept]
     ways = ["name", "name", "slot", *(["resource"] if len(world.variant.resources) > 1 else [])]
+    way = world.rng.choice(ways)
+    toys = [name for name in world.toys if way != "slot" or name not in world.kept]
     if toys:
         held = [name for name in toys if world.cards[name] in world.held_cards]
-        world.move(world.rng.choice(held or toys), world.rng.choice(ways))
+        world.move(world.rng.choice(held or toys), way)
         await admit_many(world)
 
 
@@ -182,10 +183,12 @@ async def few_descriptors(world: World) -> None:
         await admit(world)
 
 
+FAULTS: Final = (disk.EIO, disk.EROFS, disk.NO_RENAME, disk.NO_UNLINK, disk.NO_SPACE)
+
+
 async def bad_disk(world: World) -> None:
     """The disk fails, until the next peace or for a moment; the plugin must say so."""
-    command = world.rng.choice([disk.EIO, disk.EROFS, disk.NO_RENAME, disk.NO_UNLINK, disk.NO_SPACE])
-    world.disk(command)
+    world.disk(world.rng.choice(FAULTS))
     await world.rng.choice([admit, admit_many, delete])(world)
     if world.rng.random() < 0.3:
         await world.judge_files(None)

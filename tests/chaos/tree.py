@@ -1,4 +1,4 @@
-"""`NodeTree`: the files of a node that a vendor's process sees in place of this machine's: device nodes and the boot."""
+"""`NodeTree`: the device nodes and the boot of a node, which a vendor's process sees in place of this machine's."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from kdp.allocation.sharing import base_id
 from kdp.kubelet import KubeletPaths
 from kdp.testing import AdmissionError, AdmittedPod, ContainerStartError, Pod, ScenarioError
 
-from .account import Account, differences, saved_in
+from .account import Account, Saved, differences, saved_in
 from .judge import RELEASE_SECONDS, SAID_SECONDS, Judge, Seen
 from .node import LOST_FILES, Node, answers
 from .plugin import OTHER_RESOURCE, RESOURCE, node_of
@@ -194,14 +194,18 @@ class World(Node):
         while True:
             now = time.monotonic()
             accounts = [await Account.of(each.channel) for each in self.living_instances]
-            if None not in accounts and (disk := self._on_disk()) is not None:
+            if None not in accounts and (saved := self._on_disk()) is not None:
+                disk = saved.entries
                 known = [each for each in accounts if each is not None]
                 found = differences({uid: entry for each in known for uid, entry in each.owed.items()}, disk)
                 problems = [each.problem for each in known if each.problem is not None]
                 if bool(found) == bool(problems):
                     quiet_since = now
                     if not found and seconds is not None:
-                        self.judge.saved(number for _, number in disk.values())
+                        self.heard()
+                        if forgotten := self.judge.forgotten({number for _, number in disk.values()}):
+                            self.judge.broken(3, f"no process and no file has {forgotten[:3]} any more")
+                        self.judge.saved([number for _, number in disk.values()], listed=saved.listed)
                         return
                 elif now - quiet_since > limit:
                     says = f"the plugin says {problems[0]!r}" if problems else "the plugin names no problem"
@@ -215,7 +219,7 @@ class World(Node):
         if seconds is not None:
             self.judge.broken(9, f"{seconds:.1f} s after all disturbances ended: {found[:3]}")
 
-    def _on_disk(self) -> dict[str, tuple[tuple[str, ...], str | None]] | None:
+    def _on_disk(self) -> Saved | None:
         try:
             return saved_in(self._state)
         except (OSError, ValueError):
@@ -225,17 +229,24 @@ class World(Node):
     async def _judge_peace(self, saved_seconds: float) -> None:
         until = time.monotonic() + self.ready_seconds + self.noise
         for pod in [each for each in self.pods if each.pod.uid in self._unstarted]:
-            while not await self._start(pod, is_peace=time.monotonic() >= until) and not self.judge.violations:
+            while not self.judge.violations and not await self._start(  # noqa: ASYNC110 - the start is tried again
+                pod, is_peace=time.monotonic() >= until
+            ):
                 await anyio.sleep(0.05)
         await self.judge_files(saved_seconds)
         if self.rng.random() < LASTING and not self.judge.violations:
             await self._judge_releases()
 
     async def _judge_releases(self) -> None:
+        """Judge whether all is released soon that pods have given back.
+
+        While other pods live, that is demanded only of devices which a list has named: a pod that was admitted at the
+        same time may hold the other devices.
+        """
         with anyio.move_on_after(RELEASE_SECONDS + self.noise):
-            while self.judge.lost:
+            while self.judge.due(all_=not self.pods):
                 await self._news.wait()
-        if lost := self.judge.lost:
+        if lost := self.judge.due(all_=not self.pods):
             self.judge.broken(3, f"{RELEASE_SECONDS:g} s of peace have released none of {lost[:3]} ({len(lost)})")
 
     # -- pods ----------------------------------------------------------------------------------------------------------
