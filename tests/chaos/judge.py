@@ -3,8 +3,8 @@
 1. A reply names the devices that the kubelet chose, and no device is in the replies of two living pods.
 2. What a pod holds is not released while the pod lives.
 3. What was allocated and is held no more is released, with the state that `allocate` left for that container. Until
-   then memory and disk have it in each peace. It is released once. A plugin that is killed in the middle of it may do it again. In a peace that lasts, the release comes
-   within `RELEASE_SECONDS`.
+   then memory and disk have it in each peace. It is released once. A plugin that is killed in the middle of it may do
+   it again. In a peace that lasts, the release comes within `RELEASE_SECONDS`.
 4. A refusal has a cause that the world knows.
 5. When all disturbances have ended, one stream is open, no second socket answers, the table equals the hardware, and
    the probe of readiness says that it is. A toy that was taken away may stay in the table, Unhealthy, while the kubelet
@@ -277,7 +277,7 @@ class Judge(ProcessJudge):
     def forgotten(self, known: Collection[str | None]) -> list[str]:
         """Return the allocations that are not released and not among those that memory and disk have."""
         missing = self._owed - set(self._released) - self._shared - self._excused.keys() - set(known)
-        return [f"{number[:6]} of {', '.join(self._given[number].ids)}" for number in sorted(missing)]
+        return [self._named(number) for number in sorted(missing)]
 
     @property
     def unreleased(self) -> list[Container]:
@@ -287,15 +287,34 @@ class Judge(ProcessJudge):
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def due(self, *, all_: bool) -> list[str]:
-        """Return `lost`, or those of them that the kubelet's list has named while a pod held them."""
-        return [number for number in self.lost if all_ or number in self._listed]
+        """Return `lost`, or those of them whose devices are surely free.
+
+        The kubelet's list has named them, and no pod has got one of the devices since that may still have it.
+        """
+        if all_:
+            return [self._named(number) for number in self.lost]
+        held = {number for containers in self._held.values() for number in containers}
+        unclear = [each for each in self.unreleased if each.number in held or each.number not in self._listed]
+        taken = {device for each in unclear for device in each.ids}
+        return [
+            self._named(number)
+            for number in self.lost
+            if number in self._listed and taken.isdisjoint(self._given[number].ids)
+        ]
+
+    def _named(self, number: str) -> str:
+        return f"{number[:6]} of {', '.join(self._given[number].ids)}"
+
+    def survived(self, numbers: Iterable[str | None]) -> None:
+        """A process has ended, and these allocations are on the disk."""
+        self._unsaved.difference_update(number for number in numbers if number is not None)
 
     def saved(self, numbers: Iterable[str | None], *, listed: Collection[str]) -> None:
         """A peace has seen these allocations on the disk; ``listed`` are those that a list has named."""
         self.counts["compared"] += 1
         held = {number for containers in self._held.values() for number in containers}
         self._listed |= held.intersection(listed)
-        self._unsaved.difference_update(number for number in numbers if number is not None)
+        self.survived(numbers)
 
     def files_removed(self) -> None:
         """Somebody has removed the files: all must be saved again."""

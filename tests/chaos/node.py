@@ -74,6 +74,15 @@ class Instance:
         """Whether it has not ended."""
         return self.process.returncode is None
 
+    @property
+    def is_zombie(self) -> bool:
+        """Whether it has ended, and nobody has been told."""
+        try:
+            status = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return self.is_alive and status.rpartition(")")[2].split()[0] == "Z"
+
 
 class Node(abc.ABC):
     """A process that serves toys, and what happens to both.
@@ -253,6 +262,8 @@ class Node(abc.ABC):
     async def _notice_end(self) -> None:
         """Judge a process that has ended without a signal of the world's."""
         for instance in self._all:
+            if instance.is_zombie:
+                await instance.process.wait()
             code = instance.process.returncode
             if code is None or instance.is_asked_to_end:
                 continue
@@ -352,7 +363,8 @@ class Node(abc.ABC):
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the plugin, if it runs."""
         if self.pid is not None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def sever(self) -> None:
         """Break all connections to the plugin."""
@@ -529,6 +541,8 @@ class Node(abc.ABC):
     async def _peace(self, until: float) -> str | None:
         """Wait until all is as it must be, and return what is not."""
         while True:
+            if self._is_kill_armed:
+                await self.start()
             problem = await self._wrong()
             if problem is None and not await anyio.to_thread.run_sync(_is_ready, self._port):
                 problem = "/readyz does not say that it is ready"

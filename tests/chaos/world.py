@@ -219,6 +219,12 @@ class World(Node):
         if seconds is not None:
             self.judge.broken(9, f"{seconds:.1f} s after all disturbances ended: {found[:3]}")
 
+    @override
+    def _could_not_save(self, *, by_force: bool) -> bool:
+        if saved := self._on_disk():
+            self.judge.survived([number for _, number in saved.entries.values()])
+        return super()._could_not_save(by_force=by_force)
+
     def _on_disk(self) -> Saved | None:
         try:
             return saved_in(self._state)
