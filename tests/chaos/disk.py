@@ -57,11 +57,11 @@ class FaultyDisk:
     def _is_ours(self, name: str, positional: Sequence[Any]) -> bool:
         if not positional or (name == "open" and not _changes(positional[1:])):
             return False
-        path = positional[0]
+        path: Any = positional[0]
         if isinstance(path, int):
             with contextlib.suppress(OSError):
                 path = os.readlink(f"/proc/self/fd/{path}")
-        return os.fsdecode(path).startswith(self._directories) if isinstance(path, (str, bytes, os.PathLike)) else False
+        return str(path).startswith(self._directories)
 
     def _obey(self, name: str) -> None:
         try:

@@ -7,7 +7,7 @@ import asyncio
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -22,6 +22,8 @@ from .world import World
 _N = TypeVar("_N", bound=Node)
 
 MOST_AT_ONCE = 6
+TOLD_ROUNDS = 5
+"""Rounds whose operations are told when a rule was broken."""
 
 
 async def play(world: World, seconds: float, told: Callable[[str], object] = lambda _: None) -> Counter[str]:
@@ -41,23 +43,27 @@ async def rounds(
         world: A world that was not entered yet.
         weights: What can happen, each with how often.
         seconds: The last round begins within them.
-        told: Takes one line for each round that broke a rule.
+        told: Takes one line for each of the last rounds if a rule was broken.
     """
     played: Counter[str] = Counter()
     operations = [*weights]
+    last: deque[str] = deque(maxlen=TOLD_ROUNDS)
     async with world.living():
         await world.settle()
         until = time.monotonic() + seconds
         while time.monotonic() < until and not world.judge.violations:
             chosen = world.rng.choices(operations, [*weights.values()], k=world.rng.randint(1, MOST_AT_ONCE))
+            last.append(", ".join(operation.__name__ for operation in chosen))
             for operation in chosen:
                 played[operation.__name__] += 1
                 await operation(world)
             await world.settle()
-            if world.judge.violations:
-                told(f"after {', '.join(operation.__name__ for operation in chosen)}")
         if not world.judge.violations:
+            last.append("the end")
             await world.end()
+    if world.judge.violations:
+        for operations_of_round in last:
+            told(f"after {operations_of_round}")
     return played
 
 
