@@ -352,7 +352,7 @@ WEIGHTS: Final[dict[Operation, int]] = {
     held_allocate: 2,
     restart_container: 4,
     unsynced_kubelet: 2,
-    reboot: 1,
+    reboot: 2,
     reload: 2,
     sever: 3,
     step_clock: 2,

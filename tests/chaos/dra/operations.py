@@ -352,7 +352,7 @@ WEIGHTS: Final[dict[Operation, int]] = {
     bad_disk: 4,
     slow_disk: 1,
     kill_at_a_step: 4,
-    reboot: 1,
+    reboot: 3,
     hook_raises: 3,
     hook_hangs: 3,
     full_disk: 3,
