@@ -16,7 +16,7 @@
 8. Descriptors, threads and memory of a process do not grow.
 9. In each peace the files have the allocations that the living processes have in memory. While both differ, the status
    names a problem; when they agree, it names none.
-10. No container has a device node that a container of another living pod has.
+10. No container has a device node that a container of another living pod has, unless that one's record is excused.
 11. `prepare_container` gets the state that `allocate` left for that container. Between two containers that start on a
     device which is scrubbed, `released` is called for the first one.
 
@@ -221,7 +221,7 @@ class Judge(ProcessJudge):
             for held in containers.values():
                 if other != pod and set(held.ids) & set(ids):
                     self.broken(1, f"pods {other} and {pod} both hold {sorted(set(held.ids) & set(ids))}")
-                elif other != pod and held.nodes & set(nodes) and not self._shares:
+                elif other != pod and held.nodes & set(nodes) and not self._shares and held.number not in self._excused:
                     both = sorted(held.nodes & set(nodes))
                     self.broken(10, f"pods {other} ({held.ids}) and {pod} ({tuple(ids)}) both have {both}")
         if number not in self._allocated:
