@@ -190,7 +190,7 @@ async def bad_disk(world: World) -> None:
     """The disk fails, until the next peace or for a moment; the plugin must say so."""
     world.disk(world.rng.choice(FAULTS))
     await world.rng.choice([admit, admit_many, delete])(world)
-    if world.rng.random() < 0.3:
+    if world.rng.random() < 0.6:
         await world.judge_files(None)
     if world.rng.random() < 0.5:
         world.disk(None)

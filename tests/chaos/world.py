@@ -262,7 +262,10 @@ class World(Node):
     def kept(self) -> set[str]:
         if not self.variant.scrubs or SCRUBS_THE_REST:
             return set()
-        return {base_id(device) for container in self.judge.unreleased for device in container.ids}
+        owed = self.judge.unreleased
+        nodes = {node for container in owed for node in container.nodes}
+        moved = {name for name, card in self.cards.items() if node_of(card) in nodes}
+        return moved | {base_id(device) for container in owed for device in container.ids}
 
     @property
     def held_cards(self) -> set[int]:
