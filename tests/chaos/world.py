@@ -199,7 +199,7 @@ class World(Node):
                 known = [each for each in accounts if each is not None]
                 found = differences({uid: entry for each in known for uid, entry in each.owed.items()}, disk)
                 problems = [each.problem for each in known if each.problem is not None]
-                if bool(found) == bool(problems):
+                if bool(found) == bool(problems) or (seconds is None and problems):  # a bad disk is a problem by itself
                     quiet_since = now
                     if not found and seconds is not None:
                         self.heard()
