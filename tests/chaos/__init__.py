@@ -2,8 +2,10 @@
 
 ``python -m tests.chaos --seconds 60 --seed 7`` prints the seed, what was played, and each rule that was broken.
 
-* `plugin`: the vendor's plugin, a process of its own.
-* `node`: the process, its devices, and its hooks; `world`: the kubelet and its pods.
+* `plugin`: the vendor's plugin, a process of its own; `disk`: its disk, which fails on command; `account`: what it says
+  of its memory.
+* `node`: the processes, their devices, their hooks, and their disk; `tree`: the device nodes; `world`: the kubelet and
+  its pods.
 * `operations`: what can happen, each with its weight.
 * `judge`: the rules, without I/O.
 * `play`: plays rounds of operations and asks the judge after each.

@@ -11,13 +11,16 @@ from pathlib import Path
 from kdp.testing import SimulatedKubelet
 
 from .play import command, on, play
-from .world import World
+from .world import Variant, World
 
 
 async def _played(seconds: float, seed: int) -> tuple[World, Counter[str]]:
     with tempfile.TemporaryDirectory(prefix="kdp-chaos-") as directory:
         async with SimulatedKubelet(seed=seed) as kubelet:
-            world = World(Path(directory), kubelet, on(kubelet), random.Random(seed))  # noqa: S311 - reproducible
+            rng = random.Random(seed)  # noqa: S311 - reproducible
+            variant = Variant.drawn(rng)
+            print(variant)
+            world = World(Path(directory), kubelet, on(kubelet, variant.resources), rng, variant=variant)
             return world, await play(world, seconds, print)
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 import urllib.request
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,18 +25,63 @@ from typing import Any, ClassVar
 import anyio
 import anyio.to_thread
 
+from .disk import DISK
 from .judge import READY_SECONDS, STOP_SECONDS, STREAM_SECONDS, ProcessJudge, growth
-from .plugin import CLOCK, COMMAND, SICK
+from .plugin import CLOCK, COMMAND, OTHER_RESOURCE, RESOURCE, SICK, node_of
 from .severing import sever
+from .tree import NodeTree
 
 TOYS = 12
 MARKER = "marker"
 """How the toy begins that comes with one peace and goes with the next: only a plugin that lives now can list it so."""
 FULL_DISK = "the disk was full"
+BAD_DISK = "the disk failed"
+SLOW_DISK = "the disk was slow"
+FROZEN = "the plugin was frozen"
+LOST_FILES = "the state directory was removed"
 NO_DESCRIPTORS = "there were no descriptors"
 CUT = "the connections were cut"
 LATENESS_WINDOW = 20.0
 """Seconds for which a late wake-up of this process counts as the machine's noise."""
+LOG_BYTES = 400_000
+"""Bytes of the log that are kept."""
+SAVED_SECONDS = 2.0
+"""In which memory and disk agree: a save may wait for 0.1 s for others, and an Allocate waits for a save for 1 s."""
+RETRY_SECONDS = 5.0
+"""The longest pause before a save is tried again, once the disk has failed."""
+
+
+class Instance:
+    """A vendor's process.
+
+    Args:
+        process: The process.
+        port: The port of its probes.
+        channel: The socket on which it answers questions.
+
+    Attributes:
+        is_asked_to_end: Whether the world has ended it.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int, channel: socket.socket) -> None:
+        self.process = process
+        self.port = port
+        self.channel = channel
+        self.is_asked_to_end = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.returncode is None
+
+    @property
+    def is_zombie(self) -> bool:
+        """Whether it has ended, and nobody has been told."""
+        try:
+            status = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return self.is_alive and status.rpartition(")")[2].split()[0] == "Z"
 
 
 class Node(abc.ABC):
@@ -52,6 +97,7 @@ class Node(abc.ABC):
         imports: What it imports at its start, by which the machine's slowness is measured.
         idle_start: Seconds in which a process that imports these starts on an idle machine.
         ready_seconds: In which all is well after a disturbance.
+        tree: The files of the node.
         causes: Why the next pod may be refused.
         last_log: The log, as it was when everything had ended.
     """
@@ -67,15 +113,21 @@ class Node(abc.ABC):
         self.hardware: dict[str, bool] = {}
         self._toys = directory / "toys"
         self._state = directory / "state"
-        self._log = directory / "log"
+        self.tree = NodeTree(directory / "root")
+        self.tree.boot(rng)
+        self._log: deque[bytes] = deque()
+        self._log_pipe = os.pipe()
         self._environment = {**os.environ, **(environment or {})}
-        self._process: asyncio.subprocess.Process | None = None
-        self._all: list[asyncio.subprocess.Process] = []
+        self._instance: Instance | None = None
+        self._all: list[Instance] = []
+        self._is_kill_armed = False
+        self._disk_commands = 0
+        self._disk_is: str | None = None
+        self._disk_was_bad_at = float("-inf")
         self._first: dict[str, float] | None = None
         self._lateness: deque[tuple[float, float]] = deque()
         self._journal = os.pipe()
         self._rest = b""
-        self._port = free_port()
         self._steps: list[str] = []
         self._clients: list[socket.socket] = []
         self.last_log = ""
@@ -83,6 +135,9 @@ class Node(abc.ABC):
         self._news = anyio.Event()
         self._toys.mkdir(parents=True)
         self._names = 0
+        self.cards: dict[str, int] = {}
+        self.resources: dict[str, str] = {}
+        self._cards = 0
         for number in range(TOYS):
             self.plug(f"toy{number:02}")
 
@@ -98,8 +153,8 @@ class Node(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def _arguments(self) -> list[str]:
-        """What the program is called with, before the port of its probes."""
+    def _options(self) -> Mapping[str, object]:
+        """The options of `kdp.run`."""
 
     @abc.abstractmethod
     async def end(self) -> None:
@@ -118,22 +173,24 @@ class Node(abc.ABC):
         """Have the plugin's process run, follow its journal, and end everything at last."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen)
+            tasks.start_soon(self._read_log)
             tasks.start_soon(self._feel_noise)
             try:
                 await self.start()
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
-                    for process in [each for each in self._all if each.returncode is None]:
-                        process.kill()
-                        await process.wait()
+                    for instance in self.living_instances:
+                        instance.process.kill()
+                        await instance.process.wait()
+                self._take_log()
                 self.last_log = self.log
                 tasks.cancel_scope.cancel()
 
     @property
     def log(self) -> str:
         """The last lines of what the plugin's processes wrote."""
-        return self._log.read_text(errors="replace")[-40000:] if self._log.exists() else ""
+        return b"".join(self._log).decode(errors="replace")[-LOG_BYTES:]
 
     @property
     def noise(self) -> float:
@@ -144,17 +201,26 @@ class Node(abc.ABC):
     # -- the process ---------------------------------------------------------------------------------------------------
 
     @property
+    def living_instances(self) -> list[Instance]:
+        """The processes that have not ended."""
+        return [each for each in self._all if each.is_alive]
+
+    @property
     def pid(self) -> int | None:
         """The plugin's process; None: it does not run."""
-        alive = self._process is not None and self._process.returncode is None
-        return self._process.pid if alive and self._process is not None else None
+        return self._instance.process.pid if self._instance is not None and self._instance.is_alive else None
+
+    @property
+    def _port(self) -> int:
+        return 0 if self._instance is None else self._instance.port
 
     async def start(self) -> None:
         """Start the plugin's process, if none runs: one that was too slow to start was not asked to stop."""
+        await self._notice_end()
         if self.pid is not None:
             return
         self._awake = anyio.Event()
-        self._process, self._first = await self._started(self._port), None
+        self._instance, self._first = await self._started(), None
 
     async def until_awake(self) -> bool:
         """Wait until the plugin has called a hook, so that signals are kdp's matter; return whether it has."""
@@ -162,58 +228,143 @@ class Node(abc.ABC):
             await self._awake.wait()
         return self._awake.is_set()
 
-    async def _started(self, port: int) -> asyncio.subprocess.Process:
-        with self._log.open("ab") as log:
+    async def _started(self) -> Instance:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        port = free_port()
+        with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", self.program, *self._arguments, str(port),
-                env=self._environment, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
-                pass_fds=[self._journal[1]],
+                sys.executable, "-m", self.program,
+                str(self._toys), str(self._journal[1]), str(theirs.fileno()), json.dumps(self._options), str(port),
+                env=self._environment, stdin=asyncio.subprocess.DEVNULL, stdout=self._log_pipe[1],
+                stderr=self._log_pipe[1], pass_fds=[self._journal[1], theirs.fileno()],
             )  # fmt: skip
-        self._all = [process, *(each for each in self._all if each.returncode is None)]
-        return process
+        instance = Instance(process, port, ours)
+        for ended in (each for each in self._all if not each.is_alive):
+            ended.channel.close()
+        self._all = [instance, *self.living_instances]
+        return instance
 
     async def kill(self) -> None:
         """SIGKILL."""
-        if self.pid is not None and self._process is not None:
-            self.causes.add("the plugin was killed")
-            self._process.kill()
-            await self._process.wait()
-            self.heard()  # what it did while it lived counts for its life
-            self.judge.died()
+        if self.pid is not None and self._instance is not None:
+            await self._kill(self._instance)
+
+    async def _kill(self, instance: Instance) -> None:
+        self.causes.add("the plugin was killed")
+        instance.is_asked_to_end = True
+        with contextlib.suppress(ProcessLookupError):
+            instance.process.kill()
+        await instance.process.wait()
+        self.heard()  # what it did while it lived counts for its life
+        self.judge.died(excused=self._could_not_save(by_force=True))
+
+    async def _notice_end(self) -> None:
+        """Judge a process that has ended without a signal of the world's."""
+        for instance in self._all:
+            if instance.is_zombie:
+                await instance.process.wait()
+            code = instance.process.returncode
+            if code is None or instance.is_asked_to_end:
+                continue
+            instance.is_asked_to_end = True
+            self.heard()
+            self.judge.died(excused=self._could_not_save(by_force=True))
+            if not (code == -signal.SIGKILL and self._is_kill_armed) and NO_DESCRIPTORS not in self.causes:
+                self.judge.broken(7, f"the process ended by itself with exit code {code}")
 
     async def terminate(self) -> None:
         """SIGTERM, and judge how it ends."""
-        if self.pid is not None and self._process is not None and await self.until_awake():
-            await self._end_of(self._process)
+        if self.pid is not None and self._instance is not None and await self.until_awake():
+            await self._end_of(self._instance)
 
-    async def _end_of(self, process: asyncio.subprocess.Process) -> None:
+    async def _end_of(self, instance: Instance) -> None:
         self.causes.add("the plugin was asked to stop")
+        instance.is_asked_to_end = True
+        process = instance.process
         began = time.monotonic()
-        process.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
         code: int | None = None
         with anyio.move_on_after(30.0):
             code = await process.wait()
         took = time.monotonic() - began
         self.heard()
-        self.judge.stopped(took, code, noise=self.noise + (await self.slowness() if took > STOP_SECONDS else 0.0))
+        excused = self._could_not_save(by_force=False)
+        if code == -signal.SIGKILL and self._is_kill_armed:
+            self.judge.died(excused=excused)
+            return
+        noise = self.noise + (await self.slowness() if took > STOP_SECONDS else 0.0)
+        self.judge.stopped(took, code, noise=noise, excused=excused)
         if code is None:
             process.kill()
             await process.wait()
 
-    async def second(self) -> None:
-        """Start the same plugin once more beside itself for a moment: it may take over or wait, and harms nothing."""
+    async def overlap(self, meanwhile: Callable[[], Awaitable[None]], end: str) -> None:
+        """Start a second instance of the plugin beside the first, as an update does, and end one of both.
+
+        Args:
+            meanwhile: What happens while both live.
+            end: ``first`` or ``second`` is killed; ``update``: the first is asked to stop.
+        """
+        first = self._instance
+        if self.pid is None or first is None or not await self.until_awake():
+            return
         self.causes.add("there were two plugins")
-        other = await self._started(0)
-        await anyio.sleep(self.rng.uniform(0.2, 1.5))
-        other.kill()
-        await other.wait()
-        self.heard()
-        self.judge.died()
+        self._awake = anyio.Event()
+        second = await self._started()
+        if end != "second":
+            self._instance, self._first = second, None
+        await meanwhile()
+        if end == "second":
+            self._awake.set()
+        dead = second if end == "second" else first
+        if not dead.is_alive:
+            return
+        if end == "update":
+            await self._end_of(dead)
+        else:
+            await self._kill(dead)
+
+    # -- the disk ------------------------------------------------------------------------------------------------------
+
+    def disk(self, command: str | None, kind: str = BAD_DISK) -> None:
+        """Let the disk misbehave (`tests.chaos.disk`). None: it is well again."""
+        self._disk_was_bad_at = time.monotonic() if self._disk_is is not None else self._disk_was_bad_at
+        if command is None:
+            self._disk_is = None
+            (self._toys / DISK).unlink(missing_ok=True)
+        else:
+            self._disk_commands += 1
+            self._disk_is = kind
+            self.causes.add(kind)
+            self._write(DISK, f"{self._disk_commands} {command}")
+
+    def kill_at(self, call: int) -> None:
+        """Let the plugin end with SIGKILL before it changes a file for the n-th time from now on."""
+        self._is_kill_armed = True
+        self._disk_commands += 1
+        self.causes.add("the plugin was killed")
+        self._write(DISK, f"{self._disk_commands} kill={call}")
+
+    @property
+    def can_save(self) -> bool:
+        """Whether nothing has kept the plugin from saving since the last peace."""
+        return self.causes.isdisjoint({FULL_DISK, NO_DESCRIPTORS, BAD_DISK, SLOW_DISK, LOST_FILES})
+
+    def _could_not_save(self, *, by_force: bool) -> bool:
+        """Return whether a process that ends now could not have saved what was not saved.
+
+        A stop tries again at once, so a disk that is well by then excuses no stop.
+        """
+        lasting = not self.causes.isdisjoint({FULL_DISK, NO_DESCRIPTORS, LOST_FILES}) or self._disk_is is not None
+        return lasting or (by_force and time.monotonic() - self._disk_was_bad_at < SAVED_SECONDS + RETRY_SECONDS)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the plugin, if it runs."""
         if self.pid is not None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def sever(self) -> None:
         """Break all connections to the plugin."""
@@ -247,8 +398,39 @@ class Node(abc.ABC):
         if name is None:
             self._names += 1
             name = f"new{self._names}"
-        self._write(name, "fine")
-        self.hardware[name] = True
+        self._cards += 1
+        self.tree.add_node(node_of(self._cards), self._cards)
+        self._place(name, self._cards, self._resource_for(name))
+
+    def _resource_for(self, name: str) -> str:
+        """Return the resource of a new toy."""
+        del name
+        return RESOURCE
+
+    def _place(self, name: str, card: int, resource: str) -> None:
+        self.cards[name], self.resources[name], self.hardware[name] = card, resource, True
+        self._write_toy(name)
+
+    def _write_toy(self, name: str) -> None:
+        health = "fine" if self.hardware[name] else SICK
+        self._write(name, f"{health} {self.cards[name]} {self.resources[name]}")
+
+    def move(self, name: str, how: str) -> None:
+        """Let a card come back otherwise: under another ``name``, of another ``resource``, or in another one's slot."""
+        self.causes.add("a toy has moved")
+        if how == "resource":
+            self.resources[name] = OTHER_RESOURCE if self.resources[name] == RESOURCE else RESOURCE
+            self._write_toy(name)
+        elif how == "name":
+            card, resource = self.cards[name], self.resources[name]
+            self._names += 1
+            self._remove(name)
+            self._place(f"moved{self._names}", card, resource)
+        else:
+            self.tree.remove_node(node_of(self.cards[name]))
+            self._cards += 1
+            self.tree.add_node(node_of(self._cards), self._cards)
+            self._place(name, self._cards, self.resources[name])
 
     @property
     def toys(self) -> list[str]:
@@ -266,14 +448,19 @@ class Node(abc.ABC):
     def unplug(self, name: str) -> None:
         """Take a toy away."""
         self.causes.add("a toy was taken away")
+        self.tree.remove_node(node_of(self.cards[name]))
+        self._remove(name)
+
+    def _remove(self, name: str) -> None:
         (self._toys / name).unlink()
-        del self.hardware[name]
+        for known in (self.hardware, self.cards, self.resources):
+            del known[name]
 
     def fall(self, name: str, *, sick: bool) -> None:
         """Let a toy become sick, or well again."""
         self.causes.add("a toy's health changed")
-        self._write(name, SICK if sick else "fine")
         self.hardware[name] = not sick
+        self._write_toy(name)
 
     def _write(self, name: str, text: str) -> None:
         hidden = self._toys / f".{name}"
@@ -305,6 +492,8 @@ class Node(abc.ABC):
     async def settle(self) -> None:
         """End all disturbances, and judge how soon everything is as it must be."""
         self.command(None)
+        had_bad_disk = not self.can_save
+        self.disk(None)
         self.signal(signal.SIGCONT)
         self.limit(resource.RLIMIT_FSIZE, -1)
         self.limit(resource.RLIMIT_NOFILE, -1)
@@ -320,7 +509,18 @@ class Node(abc.ABC):
             self._first = self._first or self.has
             until = time.monotonic() + self.ready_seconds + self.noise
             self.judge.grown(await self._lasting_growth(self._first, until))
+            await self._judge_peace(SAVED_SECONDS + (RETRY_SECONDS if had_bad_disk else 0.0) + self.noise)
+        self._is_kill_armed = False
+        self._disk_was_bad_at = float("-inf")
         self.causes.clear()
+
+    @abc.abstractmethod
+    async def _judge_peace(self, saved_seconds: float) -> None:
+        """Judge what must be so in each peace.
+
+        Args:
+            saved_seconds: In which memory and disk agree.
+        """
 
     async def _follows_hardware(self) -> bool:
         """Return whether the hardware's truth is told in time, and judge it."""
@@ -336,6 +536,8 @@ class Node(abc.ABC):
     async def _peace(self, until: float) -> str | None:
         """Wait until all is as it must be, and return what is not."""
         while True:
+            if self._is_kill_armed:
+                await self.start()
             problem = await self._wrong()
             if problem is None and not await anyio.to_thread.run_sync(_is_ready, self._port):
                 problem = "/readyz does not say that it is ready"
@@ -376,6 +578,19 @@ class Node(abc.ABC):
         while True:
             await anyio.wait_readable(self._journal[0])
             self.heard()
+
+    async def _read_log(self) -> None:
+        os.set_blocking(self._log_pipe[0], False)
+        while True:
+            await anyio.wait_readable(self._log_pipe[0])
+            self._take_log()
+
+    def _take_log(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._log.append(os.read(self._log_pipe[0], 65536))
+                while sum(map(len, self._log)) > 2 * LOG_BYTES:
+                    self._log.popleft()
 
     async def _feel_noise(self) -> None:
         while True:

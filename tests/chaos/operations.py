@@ -14,7 +14,8 @@ import anyio
 
 from kdp.testing import CallError, DialError, PluginConnection
 
-from .node import FULL_DISK, NO_DESCRIPTORS, Node
+from . import disk
+from .node import FROZEN, FULL_DISK, NO_DESCRIPTORS, SLOW_DISK, Node
 from .world import World
 
 Operation = Callable[[World], Awaitable[None]]
@@ -89,7 +90,7 @@ async def _amid_allocate(world: World, end: Callable[[], Awaitable[None]]) -> No
 
 async def freeze(world: Node) -> None:
     """The plugin gets no CPU for a while."""
-    world.causes.add("the plugin was frozen")
+    world.causes.add(FROZEN)
     world.signal(signal.SIGSTOP)
     await anyio.sleep(world.rng.uniform(0.05, 1.5))
     world.signal(signal.SIGCONT)
@@ -103,8 +104,20 @@ async def plug(world: Node) -> None:
 
 async def unplug(world: Node) -> None:
     """A toy is taken away, held or not."""
-    if len(world.hardware) > 4:
-        world.unplug(world.rng.choice(world.toys))
+    toys = [*world.toys]
+    if len(world.hardware) > 4 and toys:
+        world.unplug(world.rng.choice(toys))
+
+
+async def move(world: World) -> None:
+    """A card comes back under another name, in another resource, or another card comes in its slot."""
+    ways = ["name", "name", "slot", *(["resource"] if len(world.variant.resources) > 1 else [])]
+    way = world.rng.choice(ways)
+    toys = [*world.toys]
+    if toys:
+        held = [name for name in toys if world.cards[name] in world.held_cards]
+        world.move(world.rng.choice(held or toys), way)
+        await admit_many(world)
 
 
 async def flap(world: Node) -> None:
@@ -170,9 +183,101 @@ async def few_descriptors(world: World) -> None:
         await admit(world)
 
 
+FAULTS: Final = (disk.EIO, disk.EROFS, disk.NO_RENAME, disk.NO_UNLINK, disk.NO_SPACE)
+
+
+async def bad_disk(world: World) -> None:
+    """The disk fails, until the next peace or for a moment; the plugin must say so."""
+    world.disk(world.rng.choice(FAULTS))
+    await world.rng.choice([admit, admit_many, delete])(world)
+    if world.rng.random() < 0.6:
+        await world.judge_files(None)
+    if world.rng.random() < 0.5:
+        world.disk(None)
+
+
+async def bad_disk_and_stop(world: World) -> None:
+    """The disk fails for one Allocate, or until the plugin has ended; the plugin is asked to stop."""
+    world.disk(world.rng.choice([disk.EIO, disk.EROFS, disk.NO_RENAME, disk.NO_SPACE]))
+    await admit(world)
+    await wait(world)
+    if world.rng.random() < 0.7:
+        world.disk(None)
+    await terminate(world)
+
+
+async def slow_disk(world: World) -> None:
+    """Each write takes long, until the next peace."""
+    world.disk(f"fsync={world.rng.uniform(0.3, 3.0):.2f}", SLOW_DISK)
+    await admit(world)
+    if world.rng.random() < 0.3:
+        await terminate(world)
+
+
+async def kill_at_a_step(world: World) -> None:
+    """The plugin is killed at a step of a save or of a take-over."""
+    if world.rng.random() < 0.4:
+        await world.kill()
+    world.kill_at(world.rng.randint(1, 12))
+    await world.start()
+    for _ in range(world.rng.randint(1, 4)):
+        await world.rng.choice([admit, admit, delete])(world)
+    world.disk(None)
+    await world.start()
+
+
+async def lose_files(world: World) -> None:
+    """The state directory is removed."""
+    world.remove_files()
+
+
+async def held_allocate(world: World) -> None:
+    """An Allocate is held while another pod ends, whose devices are released all the same, once it is over."""
+    world.command("allocate=hang")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.admit, 1)
+        await anyio.sleep(world.rng.uniform(0.0, 0.2))
+        await delete(world)
+        await anyio.sleep(world.rng.uniform(0.0, 0.6))
+        world.command(None)
+
+
+async def restart_container(world: World) -> None:
+    """A container's process ends, and it is started again."""
+    if world.pods:
+        await world.restart_container(world.rng.choice(world.pods))
+
+
+async def unsynced_kubelet(world: World) -> None:
+    """The kubelet is restarted, and does not know its pods for longer than two lists are apart."""
+    await world.restart_kubelet(without_pods=world.rng.uniform(0.4, 1.5))
+
+
+async def reboot(world: World) -> None:
+    """The node boots again."""
+    await world.reboot()
+    await world.start()
+
+
 async def two_plugins(world: Node) -> None:
     """Somebody starts the plugin a second time."""
-    await world.second()
+
+    async def meanwhile() -> None:
+        await anyio.sleep(world.rng.uniform(0.2, 1.5))
+
+    await world.overlap(meanwhile, "second")
+
+
+async def update(world: World) -> None:
+    """A new version starts beside the old one; pods come and go, and then one of both ends."""
+
+    async def meanwhile() -> None:
+        for _ in range(world.rng.randint(0, 5)):
+            await world.rng.choice([admit, admit, delete, wait, restart_container])(world)
+
+    await world.overlap(meanwhile, world.rng.choice(["first", "second", "update", "update"]))
+    for _ in range(world.rng.randint(0, 3)):
+        await world.rng.choice([restart_container, admit, delete])(world)
 
 
 async def reload(world: Node) -> None:
@@ -237,6 +342,17 @@ WEIGHTS: Final[dict[Operation, int]] = {
     full_disk: 2,
     few_descriptors: 2,
     two_plugins: 1,
+    update: 5,
+    move: 4,
+    bad_disk: 5,
+    bad_disk_and_stop: 3,
+    slow_disk: 2,
+    kill_at_a_step: 4,
+    lose_files: 1,
+    held_allocate: 2,
+    restart_container: 4,
+    unsynced_kubelet: 2,
+    reboot: 2,
     reload: 2,
     sever: 3,
     step_clock: 2,

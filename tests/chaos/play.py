@@ -7,8 +7,8 @@ import asyncio
 import random
 import sys
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from kdp.testing import ScenarioError, SimulatedKubelet
@@ -22,6 +22,8 @@ from .world import World
 _N = TypeVar("_N", bound=Node)
 
 MOST_AT_ONCE = 6
+TOLD_ROUNDS = 5
+"""Rounds whose operations are told when a rule was broken."""
 
 
 async def play(world: World, seconds: float, told: Callable[[str], object] = lambda _: None) -> Counter[str]:
@@ -41,23 +43,27 @@ async def rounds(
         world: A world that was not entered yet.
         weights: What can happen, each with how often.
         seconds: The last round begins within them.
-        told: Takes one line for each round that broke a rule.
+        told: Takes one line for each of the last rounds if a rule was broken.
     """
     played: Counter[str] = Counter()
     operations = [*weights]
+    last: deque[str] = deque(maxlen=TOLD_ROUNDS)
     async with world.living():
         await world.settle()
         until = time.monotonic() + seconds
         while time.monotonic() < until and not world.judge.violations:
             chosen = world.rng.choices(operations, [*weights.values()], k=world.rng.randint(1, MOST_AT_ONCE))
+            last.append(", ".join(operation.__name__ for operation in chosen))
             for operation in chosen:
                 played[operation.__name__] += 1
                 await operation(world)
             await world.settle()
-            if world.judge.violations:
-                told(f"after {', '.join(operation.__name__ for operation in chosen)}")
         if not world.judge.violations:
+            last.append("the end")
             await world.end()
+    if world.judge.violations:
+        for operations_of_round in last:
+            told(f"after {operations_of_round}")
     return played
 
 
@@ -93,15 +99,16 @@ def command(
     return asyncio.run(run())
 
 
-def on(kubelet: SimulatedKubelet) -> Callable[[], Awaitable[Table]]:
-    """Return what looks at a simulated kubelet."""
+def on(kubelet: SimulatedKubelet, resources: Sequence[str] = (RESOURCE,)) -> Callable[[], Awaitable[Table]]:
+    """Return what looks at these resources of a simulated kubelet."""
 
     async def look() -> Table:
         try:
-            devices = kubelet.devices(RESOURCE)
-            streams = kubelet.streams(RESOURCE)
+            found = [kubelet.devices(resource) for resource in resources]
+            streams = {resource: kubelet.streams(resource) for resource in resources}
         except ScenarioError:  # it does not run
-            return Table(devices={}, streams=0)
-        return Table(devices={name: each.health == "Healthy" for name, each in devices.items()}, streams=streams)
+            return Table(devices={}, streams={})
+        devices = {name: each.health == "Healthy" for listed in found for name, each in listed.items()}
+        return Table(devices=devices, streams=streams)
 
     return look

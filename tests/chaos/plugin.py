@@ -1,7 +1,11 @@
 """The vendor's plugin under chaos: toys that are files, and hooks that misbehave on command.
 
-``python -m tests.chaos.plugin HARDWARE JOURNAL KUBELET STATE PORT``: the directory of the toys, the descriptor to which
-it says what its hooks did, the kubelet's directory, that of kdp's own files, and the port of its probes.
+``python -m tests.chaos.plugin HARDWARE JOURNAL CHANNEL OPTIONS PORT``: the directory of the toys, the descriptor to
+which it says what its hooks did, the socket on which it answers questions, the options of `kdp.run` as JSON, and the
+port of its probes.
+
+A toy's file has its health, the number of the card that it is, and its resource: ``fine 7 example.com/toy``. The card
+keeps its number and its node, whatever the toy is called.
 """
 
 from __future__ import annotations
@@ -13,17 +17,25 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 from typing_extensions import override
 
 import kdp
+from kdp.deviceplugin import manager
 from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking import allocations, tracker
 from kdp.kubelet.podresources import PodResources
+from kdp.supervision import supervisor
+from kdp.supervision.supervisor import Deadlines
+
+from .account import answer_questions
+from .disk import DISK, FaultyDisk
 
 RESOURCE = "example.com/toy"
+OTHER_RESOURCE = "example.com/doll"
 COMMAND = ".command"
 CLOCK = ".clock"
 SICK = "sick"
@@ -34,6 +46,7 @@ QUICK = Pace(
     settled=1.0,
     settling=2.0,
     between=0.02,
+    retry=0.05,
     absent=0.5,
     after_connect=0.2,
     period=1.0,
@@ -41,6 +54,14 @@ QUICK = Pace(
     lasting=0.5,
 )
 """The pauses of tracking, shortened, so that an hour holds many lives of allocations."""
+
+START_SECONDS = 2.0
+"""For the start of a container that waits for a scrub; the real 25 s outlast a peace."""
+
+
+def node_of(card: int) -> str:
+    """Return the device node of a card."""
+    return f"/dev/toy{card}"
 
 
 class Toys(kdp.DeviceBackend):
@@ -63,9 +84,13 @@ class Toys(kdp.DeviceBackend):
         self.obey("discover")
         for file in sorted(self._hardware.iterdir()):
             if not file.name.startswith("."):
-                is_sick = file.read_text() == SICK
+                health, card, resource = file.read_text().split()
                 yield kdp.Device(
-                    id=file.name, health=kdp.Health.unhealthy("it is sick") if is_sick else kdp.Health.healthy()
+                    id=file.name,
+                    resource=resource,
+                    health=kdp.Health.unhealthy("it is sick") if health == SICK else kdp.Health.healthy(),
+                    identity=f"card {card}",
+                    edits=kdp.ContainerEdits.of_node(node_of(int(card))),
                 )
 
     @override
@@ -73,13 +98,23 @@ class Toys(kdp.DeviceBackend):
         self.obey("allocate")
         number = uuid4().hex
         devices.state["number"] = number
-        self.say({"hook": "allocate", "number": number, "ids": [*devices.ids]})
-        return kdp.ContainerEdits(env={"TOYS": ",".join(sorted(devices.ids)), "TOY_NUMBER": number})
+        self.say(self._about("allocate", devices))
+        merged = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
+        return merged.adding(env={"TOYS": ",".join(sorted(devices.ids)), "TOY_NUMBER": number})
+
+    @override
+    def prepare_container(self, devices: kdp.Allocation) -> None:
+        self.obey("prepare_container")
+        self.say(self._about("prepare_container", devices))
 
     @override
     def released(self, devices: kdp.Allocation) -> None:
         self.obey("released")
-        self.say({"hook": "released", "number": str(devices.state.get("number")), "ids": [*devices.ids]})
+        self.say(self._about("released", devices))
+
+    def _about(self, hook: str, devices: kdp.Allocation) -> dict[str, object]:
+        nodes = [node.host_path for device in devices for node in device.edits.device_nodes]
+        return {"hook": hook, "number": devices.state.get("number"), "ids": [*devices.ids], "nodes": nodes}
 
     def obey(self, hook: str) -> None:
         """Do what the world commands: ``hook=raise``, ``hook=hang`` until another command, or ``hook=SECONDS``."""
@@ -132,17 +167,21 @@ def let_clock_be_stepped(hardware: Path) -> None:
 
 def main() -> None:
     """Run it until it is asked to stop."""
-    hardware, journal, kubelet, state, port = sys.argv[1:]
+    hardware, journal, channel, options, port = sys.argv[1:]
+    settings = json.loads(options)
+    FaultyDisk(Path(hardware) / DISK, [settings["state_dir"]]).install()
+    answer_questions(int(channel))
     let_clock_be_stepped(Path(hardware))
-    for module, name, value in ((allocations, "FIRST_LOOK", 0.02), (tracker, "Pace", lambda: QUICK)):
+    for module, name, value in (
+        (allocations, "FIRST_LOOK", 0.02),
+        (allocations, "LOOK_AGAIN", 0.1),
+        (tracker, "Pace", lambda: QUICK),
+        (manager, "LOOK_PAUSE", 0.2),
+        (manager, "QUIET_PAUSE", 0.2),
+        (supervisor, "Deadlines", partial(Deadlines, prepare_container=START_SECONDS)),
+    ):
         setattr(module, name, value)
-    kdp.run(
-        Toys(Path(hardware), int(journal)),
-        kubelet_root=kubelet,
-        device_plugin_dir=f"{kubelet}/device-plugins",
-        state_dir=state,
-        http=f"127.0.0.1:{port}",
-    )
+    kdp.run(Toys(Path(hardware), int(journal)), http=f"127.0.0.1:{port}", **settings)
 
 
 if __name__ == "__main__":

@@ -238,6 +238,8 @@ def _claims(resource: Mapping[str, Any]) -> Iterator[str]:
     claims = resource.get("claims") or ()
     for claim in claims[:_CLAIMS]:
         state = "" if claim["is_prepared"] else ", not prepared yet"
+        if claim.get("is_over"):  # an earlier version of kdp does not say that
+            state = ", ended, but not released yet"
         yield f"  claim {claim['name']}: {', '.join(claim['devices'])}{state}"
     if len(claims) > _CLAIMS:
         yield f"  and {len(claims) - _CLAIMS} more claims"

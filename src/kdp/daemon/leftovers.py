@@ -167,8 +167,10 @@ def _drivers(paths: KubeletPaths, owner: FileOwner | None) -> Iterator[Leftover]
         yield from _driver_sockets(paths.plugins_registry_dir, data, driver)
         for path, mode in _entries(data / "claims"):
             if stat.S_ISREG(mode):
-                is_record = path.suffix == ".json" and not path.name.startswith(".")
-                why = f"a pod may still have the claim {path.stem}" if is_record else None
+                uid = path.name.removeprefix(".").removesuffix(".copy").removesuffix(".json")
+                # The copy of a record is one, too: if the record is damaged, it is the only one.
+                is_record = path.name in (f"{uid}.json", f".{uid}.json.copy")
+                why = f"a pod may still have the claim {uid}, or it is not released yet" if is_record else None
                 yield Leftover(path=path, what=f"claim of the driver {driver}", obstacle=why)
         for at, folders, files in os.walk(data / "metadata", topdown=False):
             what = f"metadata of the driver {driver}"

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, final
 
 import attrs
 
+from ..concurrency.threads import offload
 from ..hardware.host import boot_id_of
 from ..model.devices import Health
 from ..supervision.backend_validation import class_of, resource_of
+from ..supervision.claimed import claimed_devices
 from ..supervision.conditions import HELD, health_of, own_kind
 from ..supervision.device_nodes import things_of_node
 from ..supervision.given import Given
@@ -20,6 +22,7 @@ from ..supervision.holdings import Holding, Judgment, Present, id_alone, judge, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from ..hardware import Host
     from ..model.devices import Device
@@ -46,6 +49,7 @@ class HeldDevices:
         tracker: Has the allocations.
         supervisors: The backends.
         unrecorded: Returns the names of listed devices that discovery lacks and whose Allocate leaves no record.
+        plugins_dir: The directory of all DRA drivers.
 
     Attributes:
         boot_id: The boot of the node; "": unknown.
@@ -57,6 +61,7 @@ class HeldDevices:
         tracker: Tracker,
         supervisors: Sequence[Supervisor],
         unrecorded: Callable[[], Iterable[Name]],
+        plugins_dir: Path,
     ) -> None:
         self._look = partial(things_of_node, host)
         self._tracker = tracker
@@ -66,6 +71,8 @@ class HeldDevices:
         self._judgment = Judgment()
         self._beside: Sequence[tuple[str, AllocationRecord]] = ()
         self._claimed: Sequence[ClaimedDevice] = ()
+        self._plugins_dir = plugins_dir
+        self._mark = -1
         self.boot_id = boot_id_of(host)
 
     def judge(self, supervisor: Supervisor, devices: Sequence[Device]) -> dict[str, str]:
@@ -100,15 +107,27 @@ class HeldDevices:
             if name not in held and name[1] in ids
         }
 
-    def take_beside(self, found: Sequence[tuple[str, AllocationRecord]]) -> bool:
-        """Take the allocations that other processes have saved; return whether they are other ones than before."""
-        before, self._beside = {each.uid for _, each in self._beside}, found
-        return before != {each.uid for _, each in found}
+    @property
+    def is_outdated(self) -> bool:
+        """Whether another process has begun to give devices, or ended, since the last `look`."""
+        return self._tracker.records.mark() != self._mark
 
-    def take_claimed(self, found: Sequence[ClaimedDevice]) -> bool:
-        """Take the devices of claims; return whether they are other ones than before."""
-        before, self._claimed = {each.claim for each in self._claimed}, found
-        return before != {each.claim for each in found}
+    async def look(self) -> None:
+        """Read the devices that claims have, and that other processes gave, or this plugin under another name.
+
+        Judges all devices again if they are other ones than before.
+        """
+        records, before = self._tracker.records, self._others
+        self._mark = records.mark()
+        self._claimed = await offload(lambda: claimed_devices(self._plugins_dir))
+        self._beside = await records.beside()
+        if self._others != before:
+            for supervisor in self._supervisors:
+                supervisor.judge_again()
+
+    @property
+    def _others(self) -> tuple[set[str], set[str]]:
+        return {each.uid for _, each in self._beside}, {each.claim for each in self._claimed}
 
     @property
     def is_beside_others(self) -> bool:
@@ -141,14 +160,25 @@ class HeldDevices:
         return found
 
     def given(
-        self, supervisor: Supervisor, resource: str, device: Device, named: Collection[str], shared: Collection[str]
-    ) -> Given:
-        """Return the record of a device that a container gets now; see `Present.given`."""
+        self, supervisor: Supervisor, resource: str, devices: Iterable[Device], named: Collection[str]
+    ) -> dict[str, Given]:
+        """Return the record of each device that may have another name, or be another thing, later; see `Present.given`.
+
+        Args:
+            supervisor: The backend.
+            resource: The resource.
+            devices: The devices that a container has.
+            named: The paths of all nodes that the answer to the kubelet names.
+        """
         present = self._present_with(supervisor, supervisor.devices)
-        joined_env = supervisor.backend.joined_env
-        return present.given(
-            (resource, device.id), device, joined_env, named=named, shared=shared, boot_id=self.boot_id
-        )
+        joined_env, shared = supervisor.backend.joined_env, supervisor.shared_nodes
+        return {
+            device.id: present.given(
+                (resource, device.id), device, joined_env, named=named, shared=shared, boot_id=self.boot_id
+            )
+            for device in devices
+            if is_recorded(device, joined_env)
+        }
 
     def obstacle(self, resource: str, device_id: str) -> str | None:
         """Return why no container may get a device that is listed Healthy; `None` if one may."""

@@ -16,13 +16,12 @@ import attrs
 from typing_extensions import override
 
 from ..concurrency.observable import Observable
-from ..concurrency.threads import offload
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
+from ..hardware.host import boot_id_of
 from ..kubelet import KubeletWatch
 from ..model.backend import WrappedBackend
 from ..startup import shown
 from ..supervision.backend_validation import agreed_host, resource_of, scrubs, static_resources
-from ..supervision.claimed import claimed_devices
 from ..supervision.conditions import HELD
 from ..supervision.publisher import LOOK_PAUSE
 from ..supervision.service import BaseStatus, Service
@@ -104,8 +103,10 @@ class PluginManager(Service):
         self._options = options = options or ManagerOptions()
         self._host = agreed_host(backends, options.host)
         self._kubelet = KubeletWatch(options.directory, options.history)
-        self._tracker = Tracker(options)
-        self._held = HeldDevices(self._host, self._tracker, self._supervisors, self._unrecorded)
+        self._tracker = Tracker(options, boot_id=boot_id_of(self._host))
+        self._held = HeldDevices(
+            self._host, self._tracker, self._supervisors, self._unrecorded, options.paths.plugins_dir
+        )
         self._releaser = Releaser(self._tracker, self._held, judged=self._judge_again)
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
@@ -303,16 +304,14 @@ class PluginManager(Service):
             await self._has_looked_beside.wait()
 
     async def _follow_processes(self) -> None:
-        """Look regularly for devices that claims have, that other processes gave, or this plugin under another name."""
+        """Look regularly for devices that others have given to containers."""
         while True:
-            claimed = await offload(lambda: claimed_devices(self._options.paths.plugins_dir))
-            is_other = self._held.take_claimed(claimed)
-            if self._held.take_beside(await self._tracker.records.beside()) or is_other:
-                self._judge_again()
+            await self._held.look()
             self._has_looked_beside.set()
             for resource, supervisor in self._held.renamed().items():
                 if await self._tracker.records.is_abandoned(resource):
                     await self._take_over(resource, supervisor)
+            self._tracker.records.look()
             await anyio.sleep(LOOK_PAUSE if self._held.is_beside_others else QUIET_PAUSE)
 
     async def _take_over(self, resource: str, supervisor: Supervisor) -> None:
@@ -326,7 +325,7 @@ class PluginManager(Service):
             self._claimed[resource] = supervisor.backend
         self._attach(resource, supervisor)
         await self._tracker.records.adopted(resource)
-        self._held.take_beside(await self._tracker.records.beside())
+        await self._held.look()
         self._judge_again()
 
     def _attach(self, resource: str, supervisor: Supervisor) -> None:
@@ -337,6 +336,7 @@ class PluginManager(Service):
             has_counters=overridden("counters"),
             place=backend.device_of if isinstance(backend, WrappedBackend) else None,
             scrubs=scrubs(backend, self._options.release_policy),
+            leaves_state=overridden("allocate") and overridden("released"),
             adopted=self._judge_again,
         )
         self._tracker.attach(resource, owner)
@@ -396,8 +396,11 @@ class PluginManager(Service):
                     # An id is unique in the process, and lives where it is now. A pod may hold it under the old name.
                     plugin.forget(each for each in moved if self._is_known_free(plugin, each))
             self._owners[name] = supervisor
+            is_new = name not in self._plugins
             plugin = self._plugins.get(name) or self._start(name, supervisor)
             plugin.update(group.values())
+            if is_new:  # in the first list already: a kubelet that starts now refuses pods with unlisted devices
+                plugin.adopt(self._tracker.records.unlisted(name, group))
             is_owed = name in self._renamed and self._tracker.records.owes(name)
             if name not in supervisor.discovery.value.resources and plugin.is_empty and not is_owed:
                 self._renamed.discard(name)
@@ -450,6 +453,8 @@ class PluginManager(Service):
                 plugin.forget(gone)
             if unlisted := decisions.unlisted.get(name):
                 plugin.adopt(unlisted)
+            if unknown := decisions.unknown.get(name):
+                self._fill(plugin, unknown)
             if name in decisions.contested:
                 plugin.reoffer()
         for name, (generation, reason) in decisions.reregistrations.items():
@@ -461,6 +466,14 @@ class PluginManager(Service):
         for supervisor in {self._owners[name]: None for name in decisions.gone if name in self._owners}:
             # A resource whose last device has gone may have to go, too.
             self._apply(supervisor, self._grouped(supervisor))
+
+    def _fill(self, plugin: DevicePlugin, ids: Collection[str]) -> None:
+        """Take these devices for allocated, with the things that their pods can touch as far as they are known now."""
+        snapshot = plugin.inventory.snapshot
+        listed = [] if snapshot is None else [snapshot.devices[each] for each in ids if each in snapshot.devices]
+        named = {node.host_path for device in listed for node in device.edits.device_nodes}
+        given = self._held.given(plugin.supervisor, plugin.resource, listed, named)
+        self._tracker.records.fill(plugin.resource, ids, given)
 
     def _check(self, backend: DeviceBackend, devices: Sequence[Device], static: Sequence[str]) -> None:
         """Refuse devices that this protocol cannot serve, or that another backend already has. In a hook's thread.

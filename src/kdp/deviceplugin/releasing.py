@@ -72,12 +72,12 @@ class Releaser:
                 if supervisor.discovery.value.problem is not None:  # closed: no hook is called but `open`
                     records.postpone_release(record, has_failed=True)
                     return
-                is_there = not record.is_back or all(
-                    self._tracker.is_there(*key) or self._held.successors(*key) for key in record.keys
-                )
-                if not is_there or not await records.may_release(record):
+                away = self._away(record)
+                if len(away) == len(record.ids) or not await records.may_release(record):
                     records.postpone_release(record, has_failed=False)
                     return
+                if away:
+                    records.divide(record, away)
                 await self._call(record, supervisor)
         except KdpError as error:
             again = records.postpone_release(record, has_failed=True)
@@ -90,6 +90,12 @@ class Releaser:
         else:
             await records.finish_release(record)
             self._judged()
+
+    def _away(self, record: AllocationRecord) -> list[str]:
+        """Return the devices that must be scrubbed and cannot be now: the hardware has none of them."""
+        if not record.is_back:
+            return []
+        return [key[1] for key in record.keys if not self._tracker.is_there(*key) and not self._held.successors(*key)]
 
     def _devices(self, record: AllocationRecord) -> tuple[Device, ...]:
         """Return the devices of an allocation, or the devices that have their nodes now."""

@@ -32,7 +32,6 @@ from ..supervision.conditions import lets_allocate
 from ..supervision.hooks import check_state
 from . import wire
 from .answers import Choices, code_of, preference_fault, preferred_ids, result_of
-from .held import is_recorded
 from .inventory import Cursor, Inventory, ListSnapshot
 from .session import Contacted, GenerationAnswer, Registered, RegisterFailed, StreamClosed, StreamOpened
 
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..kubelet.list_guard import ListGuard
     from ..model.devices import Device
-    from ..supervision.given import Given
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
     from .held import HeldDevices
@@ -255,7 +253,9 @@ class DevicePluginServicer:
         started = time.monotonic()
         until = started + self._supervisor.deadlines.allocate
         wanted = sorted(set(ids))  # the kubelet's order is random and means nothing
-        async with self._records.allocating(self._resource, wanted, until=until) as give:
+        async with self._records.allocating(self._resource, wanted, until=until) as allocate:
+            if self._held.is_outdated:
+                await self._held.look()
             allocation = Allocation(
                 resource=self._resource,
                 devices=self._healthy(wanted),
@@ -264,8 +264,10 @@ class DevicePluginServicer:
                 shared_with=self._records.shared_with(self._resource, wanted),
             )
             self._check_counters(allocation)
+            await allocate.intend()
             reply = await self._reply(allocation)
-            await give(allocation, self._given(allocation, reply))
+            named = {node.host_path for node in reply.devices}
+            await allocate.give(allocation, self._held.given(self._supervisor, self._resource, allocation, named))
         if self._history is not None:
             why = self._choices.why(wanted, asks=self.options.preferred_allocation)
             self._history.add("allocated", self._resource, why, wanted)
@@ -276,15 +278,6 @@ class DevicePluginServicer:
         if took > SLOW:
             logger.warning("%s: Allocate took %.1f s; no other pod is admitted meanwhile", self._resource, took)
         return reply
-
-    def _given(self, allocation: Allocation, reply: wire.ContainerReply) -> dict[str, Given]:
-        """Return what a container gets of each device that may have another name, or be another thing, later."""
-        named, shared = {node.host_path for node in reply.devices}, self._supervisor.shared_nodes
-        return {
-            device.id: self._held.given(self._supervisor, self._resource, device, named, shared)
-            for device in allocation
-            if is_recorded(device, self._supervisor.backend.joined_env)
-        }
 
     def _check_counters(self, allocation: Allocation) -> None:
         """Refuse devices of which the kubelet does not know yet that others leave nothing of what they share."""

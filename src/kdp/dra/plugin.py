@@ -71,6 +71,9 @@ EVENT_PAUSE = 5.0
 PATIENCE = 10.0
 """Seconds for which devices must be unpublished before an Event tells it: a conflict or a short outage is none."""
 
+OWED_PAUSE = 30.0
+"""Seconds between two looks for releases that another process of the driver owed."""
+
 COLLECT_PAUSE = 300.0
 """Seconds between two looks for claims that are gone."""
 
@@ -97,7 +100,7 @@ class DriverStatus:
         is_absent: Whether the node has no such hardware, so that there is nothing to publish.
         serves: Whether it serves a kubelet; a pool's controller does not.
         publishes: Whether it publishes slices; a node's driver for another process's pool does not.
-        claims: The claims that are prepared, or being prepared; None: it prepares none.
+        claims: The claims that are prepared, being prepared, or over but not released; None: it prepares none.
         since: When the kubelet registered it, or ceased to, on `time.monotonic`'s clock; None: no kubelet does.
     """
 
@@ -169,6 +172,8 @@ class DriverStatus:
         """The claims that have a device, by its id. Their pods are not known here."""
         found: dict[str, str] = {}
         for claim in self.claims or ():
+            if claim.is_over:
+                continue
             for device_id in dict.fromkeys(claim.devices):
                 found[device_id] = f"{found[device_id]}, {claim.name}" if device_id in found else f"claim {claim.name}"
         return found
@@ -317,6 +322,7 @@ class DraPlugin:
             self._supervisor.judge_again()  # what was given of the devices is known now
             tasks.start_soon(self._renew_forever)
             tasks.start_soon(self._collect_forever)
+            tasks.start_soon(self._take_over_forever)
             while True:
                 try:
                     await self._open_servers()
@@ -387,6 +393,12 @@ class DraPlugin:
             except CheckpointError as error:
                 logger.warning("%s: %s", self.driver, sentence(error))
             await anyio.sleep(min(COLLECT_PAUSE, self._options.claim_grace / 2))
+
+    async def _take_over_forever(self) -> None:
+        while True:
+            await anyio.sleep(OWED_PAUSE)
+            with contextlib.suppress(CheckpointError):  # a Prepare tells of such a disk
+                await self.preparer.take_over()
 
     async def _record_events(self) -> None:
         """Tell the cluster what somebody must do something about."""

@@ -57,7 +57,8 @@ class Allocation(Sequence[Device]):
         devices: The devices, in the order of their ids; the kubelet's order is random and means nothing.
         deadline: When the hook must have returned, on `time.monotonic`'s clock, in seconds.
         state: A JSON-like dict of the backend's own. What ``allocate`` puts in, ``prepare_container`` and ``released``
-            find again, also after a restart of the plugin: it is saved in ``--state-dir``.
+            find again, also after a restart of the plugin: it is saved in ``--state-dir``. In a DRA driver it is empty
+            after a reboot.
         claim: The claim that they were allocated for; None: a device plugin's container, and all that follows is
             empty. ``released`` may come when the claim is gone from the API.
         request: The name of the claim's request; of a prioritised list with the chosen part, as ``gpu/large``.
@@ -358,6 +359,9 @@ class DeviceBackend(abc.ABC):
 
         With ``release_policy = "scrub"`` it is called as soon as the devices are given to another pod, before that
         pod's container starts, and ``allocate`` waits for nothing.
+
+        A DRA driver calls it when a claim is unprepared, and gives the devices to no other claim before it succeeds.
+        The pod's end waits for one second. The pauses grow up to 1 min (12 s for a scrub).
 
         A pod that ends, or is refused, before a list names it gives its devices back in the same way. No list names
         the devices of plain init containers: they are given back when the pods that came shortly before the allocation

@@ -87,7 +87,7 @@ HELD: Final = _entry("held", "A pod or claim holds the device under another name
 CONTESTED: Final = _entry("contested", "The kubelet names two pods that hold the device.", is_withheld=True)
 SCRUB: Final = _entry(
     "scrub",
-    "`released` has not yet scrubbed the device after its last pod or claim.",
+    "`released` has not succeeded yet for the device's last pod or claim.",
     is_withheld=True,
     lets_allocate=True,
 )

@@ -267,6 +267,15 @@ class Hooks:
                 *(hook, self.label, kind_of(result)),
             )
 
+    def is_done(self, hook: str, work: str) -> bool:
+        """Return whether a call for this work has ended well, and its caller was not answered or did not save it."""
+        lane = self.state.lanes.get(hook)
+        return lane is not None and work in lane.done_late
+
+    def note_done(self, hook: str, work: str) -> None:
+        """Note that a call for this work has ended well, and that its caller could not save it."""
+        self.state.lanes[hook].done_late.add(work)
+
     def forget(self, hook: str, work: str) -> None:
         """Call a hook for this work again, even if an earlier call has ended well after its deadline."""
         if (lane := self.state.lanes.get(hook)) is not None:

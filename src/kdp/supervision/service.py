@@ -62,12 +62,14 @@ class HeldClaim:
         uid: Its UID.
         devices: The ids of its devices.
         is_prepared: Whether it is prepared; otherwise that is going on, or has failed.
+        is_over: Whether it is unprepared, and ``released`` is still to succeed for its devices.
     """
 
     name: str
     uid: str
     devices: tuple[str, ...]
     is_prepared: bool
+    is_over: bool = False
 
 
 class ServicePart(Protocol):

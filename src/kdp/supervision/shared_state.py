@@ -30,7 +30,7 @@ class Lane:
         self.running: str | None = None
         """Whose call is running, as its caller has said."""
         self.done_late: set[str] = set()
-        """The work of such calls that have ended well since."""
+        """The work of such calls that have ended well since, and of calls whose success could not be saved."""
 
     def end(self) -> None:
         """Let the thread end when it is free."""

@@ -11,7 +11,8 @@ import anyio
 
 from kdp_testkit.dra.status import ApiRefused
 
-from .world import DRIVER, DraWorld
+from .driver import DRIVER
+from .world import DraWorld
 
 Operation = Callable[[DraWorld], Awaitable[None]]
 

@@ -1,12 +1,13 @@
 """The vendor's DRA driver under chaos: the toys of `tests.chaos.plugin`, as devices of claims.
 
-``python -m tests.chaos.dra.driver HARDWARE JOURNAL OPTIONS PORT``: the directory of the toys, the descriptor to which
-it says what its hooks did, the options of `kdp.run` as JSON, and the port of its probes.
+``python -m tests.chaos.dra.driver HARDWARE JOURNAL CHANNEL OPTIONS PORT``: the arguments are those of
+`tests.chaos.plugin`. The channel is not used: a driver keeps nothing of a claim in memory.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import attrs
+from tests.chaos.disk import DISK, FaultyDisk
 from tests.chaos.plugin import Toys, let_clock_be_stepped
 from typing_extensions import override
 
@@ -28,6 +30,7 @@ from kdp.dra.options import DriverOptions
 from kdp.dra.publishing import feed, pacing
 from kdp.storage import files
 
+DRIVER = "toy.example.com"
 CLAIM_GRACE = 1.0
 """Seconds after which a claim that is gone is undone."""
 
@@ -45,7 +48,17 @@ PAUSES = (
 
 
 class DraToys(Toys):
-    """Each toy has a variable of its own; the first of a request also has its number."""
+    """Each toy has a variable of its own; the first of a request also has its number.
+
+    Args:
+        hardware: The directory of the toys.
+        journal: The descriptor to which the hooks speak.
+        claims: The directory of the driver's records.
+    """
+
+    def __init__(self, hardware: Path, journal: int, claims: Path) -> None:
+        super().__init__(hardware, journal)
+        self._claims = claims
 
     @override
     def discover(self) -> Iterator[kdp.Device]:
@@ -54,9 +67,11 @@ class DraToys(Toys):
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        assert devices.claim is not None
+        is_recorded = self._is_started(devices.claim.uid)
         self.obey("allocate")
         number = devices.state.setdefault("number", uuid4().hex)
-        self.say(self._about("allocate", devices))
+        self.say({**self._about("allocate", devices), "is_recorded": is_recorded})
         merged = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
         return attrs.evolve(merged, env={**merged.env, f"NUMBER_{devices.request.upper()}": number})
 
@@ -65,8 +80,16 @@ class DraToys(Toys):
         self.obey("released")
         self.say(self._about("released", devices))
 
-    @staticmethod
-    def _about(hook: str, devices: kdp.Allocation) -> dict[str, object]:
+    def _is_started(self, uid: str) -> bool:
+        """Return whether the disk says that a claim is started."""
+        try:
+            text = (self._claims / f"{uid}.json").read_text()
+        except OSError:
+            return False
+        return uid in text and re.search(r'"is_complete":\s*false', text) is not None
+
+    @override
+    def _about(self, hook: str, devices: kdp.Allocation) -> dict[str, object]:
         assert devices.claim is not None
         return {
             "hook": hook,
@@ -103,12 +126,16 @@ def _be_quick() -> None:
 
 def main() -> None:
     """Run it until it is asked to stop."""
-    hardware, journal, options, port = sys.argv[1:]
+    hardware, journal, _, options, port = sys.argv[1:]
+    settings = json.loads(options)
+    plugins = Path(settings["kubelet_root"]) / "plugins"
+    FaultyDisk(Path(hardware) / DISK, [settings["state_dir"], settings["cdi_dir"], str(plugins)]).install()
     # The ages of files are told by the machine's clock, which is not stepped.
     setattr(files, "time", SimpleNamespace(time=time.time))  # noqa: B010 - types know no change of a module
     let_clock_be_stepped(Path(hardware))
     _be_quick()
-    kdp.run(DraToys(Path(hardware), int(journal)), mode="dra", http=f"127.0.0.1:{port}", **json.loads(options))
+    toys = DraToys(Path(hardware), int(journal), plugins / DRIVER / "claims")
+    kdp.run(toys, mode="dra", http=f"127.0.0.1:{port}", **settings)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,18 @@
 2. An answer names the devices that were allocated. Its CDI ids resolve as long as the claim is prepared. The next
    answer is the same one, and `allocate` is not called again for it. If somebody damages the claim's record, `allocate`
    is called again, and its number changes.
-3. `released` is called for each request that was allocated, before Unprepare succeeds. It is called once, with the
-   number that `allocate` left, and never while the claim is prepared. A driver that was killed may do it again.
+3. `released` is called for each request that was allocated, once Unprepare was asked for. In peace that takes
+   `RELEASE_SECONDS`. It is called once, with the number that `allocate` left in this boot, and never while the claim is
+   prepared. A driver that was killed may do it again. Until it has returned, no other claim is prepared with a device
+   of the request.
 4. A refusal has a cause that the world knows.
 5. When all disturbances have ended, the slices equal the hardware, one instance is registered and connected, one pair
    of sockets answers, and the probe of readiness says that it is ready.
 6. That is so within `READY_SECONDS`.
 7. The process ends within `STOP_SECONDS` of SIGTERM, with exit code 0, and leaves nothing behind.
 8. Descriptors, threads and memory of a process do not grow.
+9. When `allocate` is called, a record on the disk says that the claim is started.
+10. An Unprepare is answered within `UNPREPARE_SECONDS`.
 
 A claim is prepared from the answer that says so until its Unprepare is asked for, or until it leaves the API. From then
 on `released` is allowed. The claim has its devices until `released` was called for all of its requests.
@@ -24,6 +28,11 @@ from typing import TypeAlias
 
 import attrs
 from tests.chaos.judge import ProcessJudge
+
+RELEASE_SECONDS = 8.0
+"""From the beginning of a peace to the last release: a release that failed is tried again after a pause."""
+
+UNPREPARE_SECONDS = 2.0
 
 Device: TypeAlias = tuple[str, str, tuple[str, ...]]
 """Pool, device, and CDI ids, as an answer has them."""
@@ -45,6 +54,8 @@ class Life:
         undoing: How many calls are under way that undo it.
         is_begun: Whether a Prepare was asked for, and no Unprepare succeeded since.
         is_damaged: Whether its record was damaged, so that its numbers may be lost.
+        is_unprepared: Whether an Unprepare has succeeded, and no Prepare was asked for since.
+        is_of_former_boot: Whether the node has booted since it was prepared.
     """
 
     name: str
@@ -58,6 +69,8 @@ class Life:
     undoing: int = 0
     is_begun: bool = False
     is_damaged: bool = False
+    is_unprepared: bool = False
+    is_of_former_boot: bool = False
 
     @property
     def devices(self) -> set[str]:
@@ -82,13 +95,15 @@ class DraJudge(ProcessJudge):
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
 
-    def allocated(self, uid: str, request: str, number: str, ids: Sequence[str]) -> None:
-        """The hook `allocate` has returned."""
+    def allocated(self, uid: str, request: str, number: str, ids: Sequence[str], *, is_recorded: bool) -> None:
+        """The hook `allocate` has returned. ``is_recorded``: when it was called, the disk had the claim as started."""
         life = self._known("allocate", uid, request, ids)
         if life is None:
             return
         if life.answer is not None and not life.is_damaged and not life.may_go:
             self.broken(2, f"allocate was called for {life.name}/{request}, which is prepared")
+        if not is_recorded:
+            self.broken(9, f"allocate was called for {life.name}/{request}, and no record said that it is started")
         life.numbers.setdefault(request, []).append(number)
         life.owed.add(request)
         life.released.pop(request, None)
@@ -105,7 +120,8 @@ class DraJudge(ProcessJudge):
         if saved is not None and number != saved and not (life.is_damaged and number is None):
             self.broken(3, f"{life.name}/{request} was released with the number {number}, allocate had left {saved}")
         if number is not None and number not in life.numbers.get(request, ()):
-            self.broken(3, f"{life.name}/{request} was released with the number {number}, which allocate never left")
+            when = "in this boot" if life.is_of_former_boot else "ever"
+            self.broken(3, f"{life.name}/{request} was released with {number}, which allocate has not left {when}")
         if life.released.get(request) == self.deaths:
             self.broken(3, f"{life.name}/{request} was released twice in one life of the process")
         life.released[request] = self.deaths
@@ -129,6 +145,7 @@ class DraJudge(ProcessJudge):
         if uid in self.lives:
             self.lives[uid].released.clear()
             self.lives[uid].is_begun = True
+            self.lives[uid].is_unprepared = False
 
     def prepared(self, uid: str, answer: Sequence[Device], envs: Mapping[str, Mapping[str, str]] | None) -> None:
         """A Prepare was answered.
@@ -156,6 +173,8 @@ class DraJudge(ProcessJudge):
             numbers |= {name[7:].lower(): text for name, text in env.items() if name.startswith("NUMBER_")}
         if envs is not None and numbers.keys() != life.wanted.keys():
             self.broken(2, f"{life.name} has the numbers of {sorted(numbers)}, allocated is {life.wanted}")
+        for other, owed in self._owing(life):
+            self.broken(3, f"{life.name} is prepared with {sorted(owed & life.devices)}, not released for {other.name}")
         for request, number in numbers.items():
             if life.answer is not None and not life.is_damaged and number != life.saved.get(request, number):
                 self.broken(2, f"{life.name}/{request} had the number {life.saved[request]}, and now has {number}")
@@ -192,7 +211,7 @@ class DraJudge(ProcessJudge):
         return [
             uid
             for uid, life in self.lives.items()
-            if uid != beside and life.is_begun and not life.devices.isdisjoint(devices)
+            if uid != beside and (life.is_begun or life.owed) and not life.devices.isdisjoint(devices)
         ]
 
     def refused(self, why: str, *, causes: Sequence[str]) -> None:
@@ -214,14 +233,45 @@ class DraJudge(ProcessJudge):
         life = self.lives.get(uid)
         if life is None:
             return
-        if life.owed:
-            self.broken(3, f"{life.name} was unprepared, and {sorted(life.owed)} were not released")
-        if left:
+        if left and not life.owed:
             self.broken(7, f"{life.name} was unprepared, and left {list(left)}")
+        if not life.owed:
+            life.saved.clear()
         life.answer = None
         life.is_begun = False
-        life.saved.clear()
-        life.owed.clear()
+        life.is_unprepared = True
+
+    def answered(self, seconds: float, *, noise: float) -> None:
+        """An Unprepare was answered after so many seconds."""
+        if seconds > UNPREPARE_SECONDS + noise:
+            self.broken(10, f"an Unprepare took {seconds:.1f} s, beside {noise:.2f} s of the machine's noise")
+
+    def rebooted(self) -> None:
+        """The node boots again: hardware is as if nothing had been, and no state of before counts."""
+        for life in self.lives.values():
+            life.is_of_former_boot = life.is_of_former_boot or bool(life.numbers)
+            life.answer = None
+            life.saved.clear()
+            life.numbers.clear()
+
+    def _owing(self, life: Life) -> list[tuple[Life, set[str]]]:
+        """Return the unprepared claims that owe a release of devices of a claim, each with all devices it owes."""
+        found = [
+            (other, {device for request in other.owed for device in other.wanted[request]})
+            for other in self.lives.values()
+            if other is not life and other.is_unprepared
+        ]
+        return [(other, owed) for other, owed in found if owed & life.devices]
+
+    @property
+    def owed_after_unprepare(self) -> list[str]:
+        """Requests whose claim is unprepared, and that were not released."""
+        return sorted(f"{each.name}/{name}" for each in self.lives.values() if each.is_unprepared for name in each.owed)
+
+    @property
+    def unprepared_claims(self) -> list[str]:
+        """The UIDs of claims of which nothing may be left."""
+        return [uid for uid, life in self.lives.items() if life.is_unprepared and not life.owed]
 
     @property
     def lost(self) -> list[str]:

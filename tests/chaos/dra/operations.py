@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio
 from tests.chaos import operations as common
-from tests.chaos.node import FULL_DISK, NO_DESCRIPTORS
+from tests.chaos.node import FULL_DISK, NO_DESCRIPTORS, SLOW_DISK
 
 from . import api_faults
 from .world import DraWorld, stranger
@@ -195,11 +195,14 @@ async def _amid_unprepare(world: DraWorld, end: Callable[[], Awaitable[None]]) -
 
 async def update(world: DraWorld) -> None:
     """A new version starts beside the old one, which then ends."""
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(world.update)
+
+    async def meanwhile() -> None:
         for _ in range(world.rng.randint(0, 2)):
             await anyio.sleep(world.rng.uniform(0.0, 0.5))
             await world.rng.choice([prepare, unprepare, prepare_again])(world)
+
+    world.be_new_pod()
+    await world.overlap(meanwhile, world.rng.choice(["first", "update", "update"]))
 
 
 async def hook_raises(world: DraWorld) -> None:
@@ -207,6 +210,52 @@ async def hook_raises(world: DraWorld) -> None:
     world.command(f"{world.rng.choice(['allocate', 'discover', 'released'])}=raise")
     await prepare(world)
     await unprepare(world)
+
+
+async def release_fails(world: DraWorld) -> None:
+    """`released` fails beside an Unprepare, and the scheduler gives the devices to another claim at once."""
+    if not world.waiting:
+        return
+    world.command(f"released={world.rng.choice(['raise', 'hang', '1.5'])}")
+    pod = world.rng.choice(world.waiting)
+    wanted = [world.judge.lives[world.claim_of(name)].wanted for name in pod.claims]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.stop_pod, pod)
+        await anyio.sleep(world.rng.uniform(0.3, 1.5))
+        if pod.uid not in world.pods and all(
+            device in world.hardware for each in wanted for d in each.values() for device in d
+        ):
+            await world.start_pod(world.schedule(wanted))
+        world.command(None)
+
+
+async def bad_disk(world: DraWorld) -> None:
+    """The disk fails, until the next peace or for a moment."""
+    world.disk(world.rng.choice(common.FAULTS))
+    await world.rng.choice([prepare, unprepare])(world)
+    if world.rng.random() < 0.5:
+        world.disk(None)
+
+
+async def slow_disk(world: DraWorld) -> None:
+    """Each write takes long, until the next peace."""
+    world.disk(f"fsync={world.rng.uniform(0.1, 1.0):.2f}", SLOW_DISK)
+    await world.rng.choice([prepare, unprepare])(world)
+
+
+async def kill_at_a_step(world: DraWorld) -> None:
+    """The driver is killed at a step of what it does to its files."""
+    if await world.until_awake():
+        world.kill_at(world.rng.randint(1, 12))
+        await world.rng.choice([prepare, prepare, unprepare, steal])(world)
+        world.disk(None)
+        await world.start()
+
+
+async def reboot(world: DraWorld) -> None:
+    """The node boots again."""
+    await world.reboot()
+    await world.start()
 
 
 async def hook_hangs(world: DraWorld) -> None:
@@ -299,6 +348,11 @@ WEIGHTS: Final[dict[Operation, int]] = {
     terminate_amid_unprepare: 2,
     unprepare_amid_prepare: 3,
     update: 2,
+    release_fails: 4,
+    bad_disk: 4,
+    slow_disk: 1,
+    kill_at_a_step: 4,
+    reboot: 3,
     hook_raises: 3,
     hook_hangs: 3,
     full_disk: 3,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import random
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, final
 from uuid import uuid4
 
 import anyio
-from tests.chaos.node import Node, answers, free_port
+from tests.chaos.node import FROZEN, Node, answers
 from tests.chaos.plugin import CLOCK
 from typing_extensions import override
 
@@ -30,10 +30,10 @@ from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.dra.status import ApiRefused
 from kdp_testkit.dra.store import KINDS
 
+from .driver import DRIVER
 from .files import DriverFiles, damage
-from .judge import DraJudge
+from .judge import RELEASE_SECONDS, DraJudge
 
-DRIVER = "toy.example.com"
 NODE = "node0"
 CALL_SECONDS = 20.0
 CLEAN_SECONDS = 30.0
@@ -95,8 +95,8 @@ class DraWorld(Node):
 
     @property
     @override
-    def _arguments(self) -> list[str]:
-        options = {
+    def _options(self) -> Mapping[str, object]:
+        return {
             "node_name": NODE,
             "kubelet_root": str(self.kubelet.root),
             "kubeconfig": str(self._kubeconfig),
@@ -104,8 +104,8 @@ class DraWorld(Node):
             "state_dir": str(self._state),
             **({} if self._pod_uid is None else {"pod_uid": self._pod_uid}),
             **self._switches,
+            "host_root": str(self.tree.root),
         }
-        return [str(self._toys), str(self._journal[1]), json.dumps(options)]
 
     @property
     @override
@@ -165,8 +165,11 @@ class DraWorld(Node):
 
     @override
     def _hear(self, said: dict[str, Any]) -> None:
-        hear = self.judge.allocated if said["hook"] == "allocate" else self.judge.released
-        hear(said["claim"], said["request"], said["number"], said["ids"])
+        about = said["claim"], said["request"], said["number"], said["ids"]
+        if said["hook"] == "allocate":
+            self.judge.allocated(*about, is_recorded=said["is_recorded"])
+        else:
+            self.judge.released(*about)
 
     def told(self, event: common.Event) -> None:
         """Judge what the kubelet has just seen."""
@@ -264,6 +267,7 @@ class DraWorld(Node):
         for uid in uids:
             self.judge.leaving(uid)
             self.judge.lives[uid].undoing += 1
+        began = time.monotonic()
         try:
             await self.kubelet.stop_pod(pod)
         except PodStopError as error:
@@ -274,6 +278,8 @@ class DraWorld(Node):
         finally:
             for uid in uids:
                 self.judge.lives[uid].undoing -= 1
+            if self.pid is not None and FROZEN not in self.causes:
+                self.judge.answered(time.monotonic() - began, noise=self.noise)
         self.heard()
         for uid in uids:
             self.judge.unprepared(uid, [name for name in self.files.of(uid) if not name.endswith(".draft")])
@@ -336,19 +342,17 @@ class DraWorld(Node):
 
     # -- the process and its files -------------------------------------------------------------------------------------
 
-    async def update(self) -> None:
-        """Start a new version beside the old one, and then end the old one, as a DaemonSet that surges does."""
-        old = self._process
-        if self.pid is None or old is None or not await self.until_awake():
-            return
-        self.causes.add("the driver was updated")
+    def be_new_pod(self) -> None:
+        """Let the next process be of another pod of the driver's DaemonSet."""
         self._pod_uid = self._new_uid(self.rng)
-        self._port = free_port()
-        self._awake = anyio.Event()
-        self._process, self._first = await self._started(self._port), None
-        await self.until_awake()
-        await anyio.sleep(self.rng.uniform(0.0, 0.5))
-        await self._end_of(old)
+
+    async def reboot(self) -> None:
+        """Let the node boot again: the driver and the kubelet start anew, and pods get new sandboxes."""
+        await self.kill()
+        self.tree.boot(self.rng)
+        self.judge.rebooted()
+        self.causes.add("the kubelet was restarted")
+        await self.kubelet.restart()
 
     def damage_record(self) -> str | None:
         """Damage what the driver remembers of a claim, and return the claim's UID."""
@@ -392,6 +396,21 @@ class DraWorld(Node):
             await self.start_pod(self.schedule([{"r0": (self.rng.choice(free),)}]))
         for uid in self.settled_claims:
             self.judge.resolves(uid, self.files.environment(uid))
+
+    @override
+    async def _judge_peace(self, saved_seconds: float) -> None:
+        """Judge the releases that are owed after an Unprepare, and what is left of such claims."""
+        with anyio.move_on_after(RELEASE_SECONDS + self.noise):
+            while self.judge.owed_after_unprepare:
+                await self._news.wait()
+        if owed := self.judge.owed_after_unprepare:
+            self.judge.broken(3, f"{RELEASE_SECONDS:g} s of peace have released none of {owed[:3]} ({len(owed)})")
+        until = time.monotonic() + saved_seconds
+        while left := [name for uid in self.judge.unprepared_claims for name in self.files.of(uid)]:
+            if time.monotonic() >= until:
+                self.judge.broken(7, f"claims were unprepared and released, and left {left[:3]}")
+                return
+            await anyio.sleep(0.05)
 
     @override
     async def end(self) -> None:

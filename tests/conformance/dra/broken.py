@@ -79,6 +79,7 @@ class Bare(Instance):
         self.no_taints = False
         self.is_spoiled = False
         self.is_jammed = False
+        self.owed = set[str]()
         self.messages: dict[str, str] = {}
         self.saying: set[asyncio.Task[None]] = set()
         self.memory: dict[str, list[dict[str, Any]]] | None = None
@@ -206,6 +207,8 @@ class Bare(Instance):
     @override
     async def block_release(self, is_jammed: bool) -> None:
         self.is_jammed = is_jammed
+        while not is_jammed and self.owed and self.defect != "never_releases":
+            self._forget(self.owed.pop())
 
     @override
     def preparations(self) -> int | None:
@@ -652,11 +655,11 @@ class Bare(Instance):
             raise Refusal("this claim was never prepared")
         if claim.uid not in state and self.defect == "second_is_error" and self.allocations:
             raise Refusal("this claim is not prepared any more")
-        if self.is_jammed and claim.uid in state:
-            if self.defect == "forgets_jammed":
-                self._forget(claim.uid)
-            if self.defect != "hides_jam":
+        if self.is_jammed and claim.uid in state and self.defect != "forgets_jammed":
+            if self.defect == "refuses_jammed":
                 raise Refusal("the hardware does not let go")
+            self.owed.add(claim.uid)
+            return
         self._forget(claim.uid)
 
     def _forget(self, uid: str) -> None:

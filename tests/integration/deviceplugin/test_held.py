@@ -208,8 +208,24 @@ async def test_a_process_beside_this_one_gave_the_device_under_another_name(
     new.poll_interval = 0.05
     async with connected(kubelet, old, pace=QUICK, state_dir=tmp_path):
         pod = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await until(lambda: any(tmp_path.glob("*.json")))
         async with running(kubelet, new, pace=QUICK, state_dir=tmp_path) as manager:
             await until(lambda: resource in manager.status().resources)
             await until(lambda: "serial-1" in health(manager, resource))
             assert (health(manager, resource)["serial-1"] or "").startswith(f"held as card-0 of {RESOURCE} by ")
             assert pod.devices(RESOURCE) == ("card-0",)
+
+
+async def test_a_process_that_came_later_gave_the_device_to_a_second_pod(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """A resource has another name in the new version, and the kubelet still asks the old one for the old name."""
+    old, new = Widgets(resource=RESOURCE), Widgets(resource=OTHER)
+    old.devices, new.devices = [card()], [card("serial-1")]
+    options = {"pace": QUICK, "state_dir": tmp_path}
+    async with connected(kubelet, old, **options), connected(kubelet, new, **options):
+        pod = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await until(lambda: any(tmp_path.glob("*.json")))
+        with pytest.raises(AdmissionError, match=f"held as card-0 of {RESOURCE} by "):
+            await kubelet.admit(Pod.asking({OTHER: 1}))
+        await kubelet.delete(pod.pod)

@@ -16,7 +16,7 @@ from typing_extensions import override
 import kdp
 from kdp.deviceplugin.cdi import CdiOptions
 from kdp.deviceplugin.tracking import records
-from kdp.deviceplugin.tracking.store import AllocationStore
+from kdp.storage.journal import Journal
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
 
 from .helpers import RESOURCE, Widgets, connected, until
@@ -183,13 +183,13 @@ async def test_a_plugin_that_starts_again_in_its_process_found_the_file_locked(
     kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a change of its configuration. It took itself for a neighbour, and listed moved devices as Healthy."""
-    release = vars(AllocationStore)["_release"]
+    close = Journal.close
 
-    def slowly(store: AllocationStore) -> None:
+    def slowly(journal: Journal) -> None:
         time.sleep(0.05)  # the disk's
-        release(store)
+        close(journal)
 
-    monkeypatch.setattr(AllocationStore, "_release", slowly)
+    monkeypatch.setattr(Journal, "close", slowly)
     backend, state = Adapters(SysfsTree(tmp_path / "node"), numbers=True), tmp_path / "state"
     async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state):
         await kubelet.admit(Pod.asking({RESOURCE: 2}))

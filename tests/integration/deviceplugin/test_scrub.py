@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import anyio
 import attrs
@@ -18,6 +20,7 @@ from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
 from kdp.deviceplugin.tracking.store import AllocationStore
 from kdp.errors import ConfigurationError
+from kdp.storage.journal import Journal
 from kdp.supervision.conditions import KINDS, OwnKind
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, AdmittedPod, CallError, Container, ContainerStartError, Pod, SimulatedKubelet
@@ -512,14 +515,14 @@ async def test_a_disk_that_was_full_once_kept_all_devices_withheld(
     """Only an Allocate saved, and none came, because nothing was offered."""
     monkeypatch.setattr("kdp.deviceplugin.plugin.LOOK_PAUSE", 0.05)
     is_full = threading.Event()
-    save = AllocationStore._replace
+    write = Journal.write
 
-    def fill(self: AllocationStore, allocations: list[AllocationRecord]) -> None:
+    def fill(self: Journal, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
         if is_full.is_set():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save(self, allocations)
+        write(self, changes)
 
-    monkeypatch.setattr(AllocationStore, "_replace", fill)
+    monkeypatch.setattr(Journal, "write", fill)
     async with connected(kubelet, Memory("w0", "w1"), pace=QUICK, state_dir=tmp_path):
         is_full.set()
         with pytest.raises(AdmissionError, match="No space left on device"):

@@ -52,7 +52,9 @@ async def test_claims_and_slices_are_on_the_page(folder: Path) -> None:
         await served.call("NodePrepareResources", "c", uid)
         found = await until(own, happened("prepared", "claim default/c", ["w0"]))
         [driver] = found["resources"]
-        assert driver["claims"] == [{"name": "default/c", "uid": uid, "devices": ["w0"], "is_prepared": True}]
+        assert driver["claims"] == [
+            {"name": "default/c", "uid": uid, "devices": ["w0"], "is_prepared": True, "is_over": False}
+        ]
         assert {each["id"]: each["held_by"] for each in driver["listed"]} == {"w0": "claim default/c", "w1": None}
         await served.call("NodePrepareResources", "c", "another-uid")
         await until(own, happened("failed", "claim default/c: "))

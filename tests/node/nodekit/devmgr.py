@@ -494,6 +494,8 @@ class DeviceManager(AsyncContextManagerMixin):
             raise ScenarioError("the kubelet already has the pods of the API server; only a restart brings them again")
         outcome: dict[str, AdmittedPod | AdmissionError] = {}
         for uid, bound in list(self._pods.items()):
+            if bound.admitted_in == self._lives:
+                continue
             try:
                 outcome[uid] = await self.admit(bound.pod)
             except AdmissionError as error:

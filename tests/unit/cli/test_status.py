@@ -125,6 +125,7 @@ def test_what_only_the_json_had_was_missing_in_the_text(tmp_path: Path) -> None:
         "dropped": [{"path": "spec.devices[0].taints", "gate": "DRADeviceTaints"}],
     }
     claims = [{"name": "default/c", "uid": "u", "devices": ["w0"], "is_prepared": False}]
+    claims.append({"name": "default/d", "uid": "v", "devices": ["w1"], "is_prepared": False, "is_over": True})
     driver = {**ANSWER["resources"][0], "state": "awaiting stream", "slices": slices, "claims": claims}
     kubelet = {"state": "listening", "since": "2026-01-01T00:00:09+00:00", "restarts": 2}
     answer = {**ANSWER, "kubelet": kubelet, "resources": [driver], "events": None}
@@ -136,6 +137,7 @@ def test_what_only_the_json_had_was_missing_in_the_text(tmp_path: Path) -> None:
         "  not published: w1, because the API server has the feature gate DRAPartitionableDevices off",
         "  dropped by the API server: spec.devices[0].taints; its feature gate DRADeviceTaints is off",
         "  claim default/c: w0, not prepared yet",
+        "  claim default/d: w1, ended, but not released yet",
         "events: not kept; start the plugin with --status-page on, or set KDP_STATUS_PAGE=on",
     ):
         assert line in text.splitlines()

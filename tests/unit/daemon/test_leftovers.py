@@ -224,6 +224,9 @@ def test_allocations_that_nobody_is_told_of_kept_a_node_from_being_cleaned(node:
 
 def test_a_claim_that_is_prepared_is_a_reason_to_wait(node: Node) -> None:
     leave_everything(node)
-    (node.settings.paths.plugins_dir / DRIVER / "claims/6f1b.json").touch()
-
-    assert obstacles(find(node.settings)) == {"6f1b.json": "a pod may still have the claim 6f1b"}
+    claims = node.settings.paths.plugins_dir / DRIVER / "claims"
+    (claims / "6f1b.json").touch()
+    (claims / ".6f1b.json.copy").touch()
+    (claims / ".6f1b.json.0123.draft").touch()
+    why = "a pod may still have the claim 6f1b, or it is not released yet"
+    assert obstacles(find(node.settings)) == {"6f1b.json": why, ".6f1b.json.copy": why}

@@ -163,15 +163,17 @@ def test_a_driver_has_its_claims_and_they_hold_the_devices() -> None:
     claims = (
         HeldClaim(name="default/c0", uid="u0", devices=("good",), is_prepared=True),
         HeldClaim(name="default/c1", uid="u1", devices=("good",), is_prepared=False),
+        HeldClaim(name="default/c2", uid="u2", devices=("good",), is_prepared=False, is_over=True),
     )
     driver = DriverStatus(
         driver="w.example.com", is_registered=True, reason=None, devices=1, healthy=1, found=(GOOD,), claims=claims
     )
     [one] = shown(DraStatus(drivers={"w.example.com": driver}, backends=()))["resources"]
-    assert one["listed"][0]["held_by"] == "claim default/c0, default/c1"
-    assert [(each["name"], each["devices"], each["is_prepared"]) for each in one["claims"]] == [
-        ("default/c0", ["good"], True),
-        ("default/c1", ["good"], False),
+    assert one["listed"][0]["held_by"] == "claim default/c0, default/c1", "the third has ended"
+    assert [(each["name"], each["devices"], each["is_prepared"], each["is_over"]) for each in one["claims"]] == [
+        ("default/c0", ["good"], True, False),
+        ("default/c1", ["good"], False, False),
+        ("default/c2", ["good"], False, True),
     ]
 
 

@@ -29,6 +29,9 @@ class AllocationRecord:
         state: What the backend's hooks left, JSON-like.
         given: What the container was given, by device id.
         consumes: What its devices take of the backend's counters, by device id.
+        numa_nodes: The NUMA nodes of its devices as the kubelet knows them, by device id; no entry if there are none.
+        at: The boot of the node, and the second of `time.CLOCK_BOOTTIME`, of the Allocate; ("", 0.0) if an older
+            version gave it, which then was before all others.
         is_seen: Whether a list has named one of its devices, as it was saved.
         suspects: Pods that may hold it unnamed, as they were saved; None: they were not known.
         pod: The pod that the last list named with one of its devices; None: none has.
@@ -37,6 +40,7 @@ class AllocationRecord:
         retry_at: Not to be released before.
         failures: How many releases have failed.
         is_handed_out: Whether its release is under way.
+        is_said: Whether the log has its end.
     """
 
     __repr__ = shown
@@ -47,6 +51,8 @@ class AllocationRecord:
     state: Mapping[str, Any]
     given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
     consumes: Mapping[str, Consumption] = attrs.field(factory=dict[str, Any])
+    numa_nodes: Mapping[str, tuple[int, ...]] = attrs.field(factory=dict[str, "tuple[int, ...]"])
+    at: tuple[str, float] = ("", 0.0)
     is_seen: bool = False
     suspects: frozenset[Pod] | None = None
     pod: Pod | None = None
@@ -55,6 +61,7 @@ class AllocationRecord:
     retry_at: float = float("-inf")
     failures: int = 0
     is_handed_out: bool = False
+    is_said: bool = False
 
     @property
     def keys(self) -> list[Key]:
@@ -73,6 +80,10 @@ class AllocationRecord:
             from ...supervision.counters import consumption_as_json  # late: few devices take of counters
 
             given["consumes"] = {device_id: consumption_as_json(each) for device_id, each in self.consumes.items()}
+        if self.numa_nodes:
+            given["numa"] = {device_id: list(nodes) for device_id, nodes in self.numa_nodes.items()}
+        if self.at != ("", 0.0):
+            given["at"] = list(self.at)
         pod = {"pod": list(self.pod)} if self.pod is not None else {}
         saved = {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen}
         return {**saved, **pod, **scrubbed, **pods, **given}

@@ -129,9 +129,15 @@ def _likeness(use: AllocationRecord) -> object:
 
 
 class Allocations:
-    """Keeps account of all resources of a process."""
+    """Keeps account of all resources of a process.
 
-    def __init__(self, pace: Pace) -> None:
+    Args:
+        pace: How often the kubelet is asked.
+        boot_id: The boot of the node; "": unknown.
+    """
+
+    def __init__(self, pace: Pace, *, boot_id: str = "") -> None:
+        self._boot_id = boot_id
         self._gap = pace.gap
         self._look = pace.look
         self._admission = pace.admission
@@ -198,6 +204,12 @@ class Allocations:
             for other in earlier.values()
             if not other.is_handed_out and all(self.newest_of(*key) is not other for key in other.keys)
         ]
+
+    def is_unexplained(self, resource: str, device_id: str, asked_at: float) -> bool:
+        """Return whether a device that a List asked for then has named has no allocation."""
+        track = self._tracks.get((resource, device_id))
+        is_older = track is None or (not track.under_way and track.changed_at < asked_at)
+        return is_older and not self.is_owed(resource, device_id)
 
     def is_owed(self, resource: str, device_id: str) -> bool:
         """Return whether a device has an allocation that is not released yet."""
@@ -376,16 +388,13 @@ class Allocations:
     def adopt(self, uses: Sequence[AllocationRecord], now: float) -> None:
         """Take allocations that were saved; what is known of a device here is newer."""
         unknown = {key for use in uses for key in use.keys} - self._tracks.keys()
-        scrubbed = {key for use in uses if use.resource in self._scrubbed for key in use.keys}
-        newer = {key: [*self._uses_of[key].values()] for key in scrubbed & self._uses_of.keys()}
+        before = {*self._uses}
         told_of: dict[Key, list[frozenset[Pod] | None]] = {}
         for use in uses:
-            if newer.keys().isdisjoint(use.keys):
-                self.add(use, now)
-            else:
-                self._came_back(use)
-                for each in (use, *(each for key in use.keys for each in newer.get(key, ()))):
-                    self._insert(each, now)
+            for other in self._others_of(use) if use.resource in self._scrubbed else ():
+                if other.uid in before:  # two processes gave the device away; two Allocates of one may be of one pod
+                    self._came_back(min(use, other, key=self._order))
+            self.add(use, now)
             for key in unknown & set(use.keys):
                 self._tracks[key].is_seen |= use.is_seen
                 told_of.setdefault(key, []).append(use.suspects)
@@ -397,24 +406,47 @@ class Allocations:
             if not track.is_seen and not track.has_suspects and self._pods:  # beside the process that has ended
                 track.suspects, track.has_suspects = track.suspects | self._pods.keys(), True
 
-    def add(self, use: AllocationRecord, now: float) -> None:
-        """Take a new allocation, before its `end`."""
+    def add(self, use: AllocationRecord, now: float) -> AllocationRecord | None:
+        """Take an allocation, a new one before its `end`; return the older one of two that count as one."""
         for other in self._alike.get(_likeness(use), {}).values():
-            if not other.is_handed_out and not other.is_back:
+            if not other.is_handed_out and not other.is_back and not use.is_back:
+                if self._order(use) < self._order(other):
+                    return use
                 self._remove(other)
-                break
+                self._insert(use, now)
+                return other
         self._insert(use, now)
+        return None
+
+    def _order(self, use: AllocationRecord) -> tuple[bool, float]:
+        """Return what sorts allocations by their time: those of another boot are older."""
+        return use.at[0] == self._boot_id, use.at[1]
 
     def _insert(self, use: AllocationRecord, now: float) -> None:
-        """Have an allocation be the newest of its devices."""
-        self._uses.pop(use.uid, None)
+        """Take an allocation at its place among those of its devices: one that is taken over may be an older one."""
         self._uses[use.uid] = use
         self._alike.setdefault(_likeness(use), {})[use.uid] = use
         for key in use.keys:
             held = self._uses_of.setdefault(key, {})
-            held.pop(use.uid, None)
+            newest = next(reversed(held.values()), use)
             held[use.uid] = use
+            if self._order(use) < self._order(newest):
+                for each in [each for each in held.values() if self._order(use) < self._order(each)]:
+                    held[each.uid] = held.pop(each.uid)
             self._tracks.setdefault(key, _Track(now))
+
+    def _others_of(self, use: AllocationRecord) -> list[AllocationRecord]:
+        """Return the allocations that have a device of this one."""
+        return [*{each.uid: each for key in use.keys for each in self._uses_of.get(key, {}).values()}.values()]
+
+    def split(self, use: AllocationRecord, uid: str, ids: Collection[str]) -> AllocationRecord:
+        """Divide an allocation that was handed out; return the new one, which has these of its devices."""
+        part = attrs.evolve(use, uid=uid, ids=tuple(sorted(ids)), is_handed_out=False)
+        self._remove(use)
+        use.ids = tuple(each for each in use.ids if each not in ids)
+        for each in (part, use):
+            self._insert(each, self._pods_at)
+        return part
 
     def restate(self, use: AllocationRecord, state: Mapping[str, Any]) -> None:
         """Take over the state that a later hook left; a release that got further is tried again soon."""

@@ -11,7 +11,7 @@ import os
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
 import attrs
@@ -25,7 +25,7 @@ from .allocation_record import AllocationRecord
 from .store import AllocationOwner, KeptResource, is_abandoned, saved_beside, why_not_saved
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -48,8 +48,46 @@ ADOPT_PATIENCE = 5.0
 NEIGHBOURS_AGAIN = 0.5
 """Seconds between two looks whether another process has ended, while a container waits for that."""
 
-CLOSE_PATIENCE = 0.1
-"""Seconds that the end waits for the files: a plugin that starts again in this process must find them free."""
+RELEASE_SHARE = 0.8
+"""Share of the shutdown's time for releases that run; saving has the remainder."""
+
+CLOSE_LEAST = 0.1
+"""Seconds that each file has to be written at the shutdown: a plugin that starts again must find it free."""
+
+
+@final
+class OpenAllocate:
+    """An Allocate that runs; see `AllocationRecords.allocating`.
+
+    Attributes:
+        record: Its record.
+        is_given: Whether the kubelet is told yes.
+    """
+
+    def __init__(self, records: AllocationRecords, record: AllocationRecord) -> None:
+        self.record = record
+        self.is_given = False
+        self._records = records
+
+    async def intend(self) -> None:
+        """Save that a hook may leave a state, before it runs. It waits for the file, a second at most.
+
+        A process that is killed in the hook releases the devices later, with an empty state.
+        """
+        await self._records.intend(self.record)
+
+    async def give(self, allocation: Allocation, given: Mapping[str, Given]) -> None:
+        """Keep what the kubelet is about to be told. A state of hooks is on the disk then, or a second has passed.
+
+        Args:
+            allocation: The allocation with its state.
+            given: What the container gets of each device.
+
+        Raises:
+            AllocationError: The devices must be scrubbed later, and the disk does not take that.
+        """
+        self.is_given = True
+        await self._records.keep(self.record, allocation, given)
 
 
 class AllocationRecords:
@@ -60,6 +98,7 @@ class AllocationRecords:
         plugin_dir: The kubelet's plugin directory.
         state_dir: Where allocations are saved; None: nowhere.
         period: Seconds between two looks for what a process beside this one has left.
+        boot_id: The boot of the node; "": unknown.
 
     Attributes:
         changes: Changes when the kubelet may have to be asked sooner.
@@ -68,7 +107,9 @@ class AllocationRecords:
         taken_over: UIDs of the allocations that this process took over from others.
     """
 
-    def __init__(self, allocations: Allocations, *, plugin_dir: Path, state_dir: Path | None, period: float) -> None:
+    def __init__(
+        self, allocations: Allocations, *, plugin_dir: Path, state_dir: Path | None, period: float, boot_id: str = ""
+    ) -> None:
         self.changes: Observable[None] = Observable(None)
         self.offers: Observable[None] = Observable(None)
         self.late: Observable[tuple[AllocationRecord, ...]] = Observable(())
@@ -77,6 +118,7 @@ class AllocationRecords:
         self._plugin_dir = plugin_dir
         self._state_dir = state_dir
         self._period = period
+        self._boot_id = boot_id
         self._resources: dict[str, KeptResource] = {}
         self._running: dict[str, anyio.Event] = {}
         self._back_at: dict[str, float] = {}
@@ -169,6 +211,13 @@ class AllocationRecords:
         known = {record.uid for record in self._allocations.owed()} | self.taken_over
         return [(label, each) for label, each in found if each.uid not in known]
 
+    def mark(self) -> int:
+        """Return a number that changes when another process has made or removed its file. A stat(2), no more."""
+        try:
+            return 0 if self._state_dir is None else os.stat(self._state_dir).st_mtime_ns
+        except OSError:
+            return 0
+
     async def is_abandoned(self, resource: str) -> bool:
         """Return whether no process serves a resource that has saved allocations."""
         directory = self._state_dir
@@ -179,52 +228,74 @@ class AllocationRecords:
         return bool(self._allocations.owed(resource))
 
     async def settle(self, seconds: float) -> None:
-        """Give the releases that run a moment, and let the stores go."""
-        with anyio.move_on_after(seconds):
+        """Give the releases that run a moment, and save; after ``seconds``, log the devices that are not saved."""
+        until = time.monotonic() + seconds
+        self.save(self._resources)
+        with anyio.move_on_after(seconds * RELEASE_SHARE):
             for running in list(self._running.values()):
                 await running.wait()
-        closing = [each.store.close() for each in self._resources.values() if each.store is not None]
-        with anyio.move_on_after(CLOSE_PATIENCE):
-            for released in closing:
-                if released is not None:
-                    await released
+        self.save(self._resources)
+        async with anyio.create_task_group() as tasks:
+            for resource in self._resources.values():
+                if resource.store is not None:
+                    tasks.start_soon(self._close, resource, resource.store, until)
+
+    @staticmethod
+    async def _close(resource: KeptResource, store: AllocationStore, until: float) -> None:
+        behind = await store.close(max(CLOSE_LEAST, until - time.monotonic()))
+        if behind:
+            text = f"the process ends before the disk has the allocations of {', '.join(sorted(behind))}"
+            why = store.problem or "the disk is slow"
+            logger.error("%s: %s: %s", resource.name, text, why, extra={"resource": resource.name})
 
     @asynccontextmanager
-    async def allocating(
-        self, resource: str, ids: Sequence[str], *, until: float
-    ) -> AsyncGenerator[Callable[[Allocation, Mapping[str, Given]], Awaitable[None]]]:
+    async def allocating(self, resource: str, ids: Sequence[str], *, until: float) -> AsyncGenerator[OpenAllocate]:
         """Return the context in which an Allocate runs; it keeps the Allocate apart from releases and lists.
 
         A release of one of its devices that has not begun waits until they are free again; one that runs is waited
         for until then at most.
 
         Yields:
-            A function to await when the kubelet is about to be told yes, with the allocation and what is given of each
-            device: it returns when the allocation will survive a crash, or after a second. Left without it, the
-            Allocate has failed.
+            The record of the Allocate. Left without a call of its ``give``, the Allocate has failed.
 
         Raises:
             AllocationError: The release of one of the devices takes too long.
         """
-        is_given = False
-
-        async def give(allocation: Allocation, given: Mapping[str, Given]) -> None:
-            nonlocal is_given
-            is_given = True
-            await self._keep(allocation, given)
-
-        scrubs = self._resources[resource].owner.scrubs
-        if scrubs:
+        known = self._resources[resource]
+        if known.owner.scrubs:
             self._allocations.take_back(resource, ids)  # the start of the container waits, and not this
         else:
             await self._until_free(resource, ids, until)
         self._allocations.begin(resource, ids, time.monotonic())
+        allocate = OpenAllocate(self, self._record(known, ids))
         try:
-            yield give
+            yield allocate
         finally:
-            self._allocations.end(resource, ids, time.monotonic(), given=is_given)
+            self._allocations.end(resource, ids, time.monotonic(), given=allocate.is_given)
+            if known.intended.pop(allocate.record.uid, None) is not None and not allocate.is_given:
+                self._drop(known, allocate.record)
             self._changed()
             self.offers.set(None)
+
+    def _record(self, resource: KeptResource, ids: Collection[str]) -> AllocationRecord:
+        """Return the record of an Allocate that begins now."""
+        return AllocationRecord(
+            uid=os.urandom(16).hex(),
+            resource=resource.name,
+            ids=tuple(sorted(ids)),
+            state={},
+            is_started=not resource.owner.scrubs,
+            at=(self._boot_id, time.clock_gettime(time.CLOCK_BOOTTIME)),
+        )
+
+    async def intend(self, record: AllocationRecord) -> None:
+        """Have a record in the file before the hook runs; see `OpenAllocate.intend`."""
+        resource = self._resources[record.resource]
+        store = resource.store_in(self._state_dir, self._plugin_dir)
+        if store is not None and resource.owner.leaves_state:
+            resource.intended[record.uid] = attrs.evolve(record)
+            store.put(record)
+            await store.saved(synced=False)
 
     async def _until_free(self, resource: str, ids: Sequence[str], until: float) -> None:
         """Take back what was handed out and has not begun, and wait for a release of these devices that runs."""
@@ -240,30 +311,36 @@ class AllocationRecords:
                 continue
             raise AllocationError(f"{resource}: device {use.ids[0]} is still being cleaned up after its previous pod")
 
-    async def _keep(self, allocation: Allocation, given: Mapping[str, Given]) -> None:
-        """Keep an allocation until it is released, if anybody is interested."""
+    async def keep(self, record: AllocationRecord, allocation: Allocation, given: Mapping[str, Given]) -> None:
+        """Keep an allocation until it is released, if anybody is interested; see `OpenAllocate.give`."""
         resource = self._resources[allocation.resource]
         owner = resource.owner
-        is_asked_for = owner.wants_release or owner.has_counters or owner.place is not None
-        if not (is_asked_for or allocation.state or given):
+        if not (owner.is_asked_for or allocation.state or given):
             return
-        record = AllocationRecord(
-            uid=os.urandom(16).hex(),
-            resource=allocation.resource,
-            ids=tuple(sorted(allocation.ids)),
-            state=check_state(allocation.state),
-            given=given,
-            consumes={device.id: device.consumes for device in allocation if device.consumes},
-            is_started=not owner.scrubs,
-        )
+        record.state = check_state(allocation.state)
+        record.given = given
+        record.consumes = {device.id: device.consumes for device in allocation if device.consumes}
+        record.numa_nodes = {device.id: device.numa_nodes for device in allocation if device.numa_nodes}
         resource.devices.update({device.id: device for device in allocation})
-        self._allocations.add(record, time.monotonic())
+        self._add(resource, record)
         if not owner.wants_release:  # where nobody says what pods hold, these would pile up
             for each in self._allocations.replaced(record):
                 self._allocations.released(each)
-        is_saved = await self._save(resource)
-        if owner.scrubs and not is_saved:
+                self._drop(resource, each)
+        if owner.scrubs:
+            self.save([resource.name])  # also the allocations that have come back, because the kubelet gives this one
+        if owner.scrubs and not await self._saved(resource):
             raise AllocationError(f"{resource.name}: {self._why_unsaved(resource.name) or _NOT_SAVED}")
+        if record.state:  # it exists once: the kubelet can say all else again
+            await self._saved(resource)
+
+    def _add(self, resource: KeptResource, record: AllocationRecord) -> None:
+        resource.intended.pop(record.uid, None)
+        dropped = self._allocations.add(record, time.monotonic())
+        if dropped is not record:
+            self._put(resource, record)
+        if dropped is not None:
+            self._drop(resource, dropped)
 
     def consumption(self, backend: DeviceBackend) -> dict[str, Consumption]:
         """Return what the allocated devices of a backend take of its counters, by the device's id, not a replica's."""
@@ -284,7 +361,7 @@ class AllocationRecords:
         store = self._resources[resource].store
         if self._state_dir is None:
             return f"{_NOT_SAVED}; give a state directory, as --state-dir /var/lib/kdp"
-        problem = self._unwritable or (None if store is None else store.problem)
+        problem = (None if store is None else store.problem) or self._unwritable
         return None if problem is None else f"{_NOT_SAVED}: {problem}"
 
     async def look_at_state(self) -> None:
@@ -293,31 +370,83 @@ class AllocationRecords:
         if directory is not None:
             why = await offload(lambda: why_not_saved(directory))
             problem = None if why is None else f"{directory} cannot be written: {why}"
+            problem = problem or self.problem
             if problem != self._unwritable:
                 self._unwritable = problem
                 self.offers.set(None)
-            if problem is None:
-                for resource in self._resources.values():
-                    if resource.store is not None and resource.store.problem is not None:
-                        await self._save(resource)  # no Allocate does it: none is offered
 
     def presume(self, resource: str, ids: Iterable[str]) -> None:
-        """Take devices as given away before, of which nobody knows it any more: what said it was broken."""
+        """Have all these devices scrubbed if saved allocations were damaged: any pod may have had any of them."""
         store = self._resources[resource].store
         if store is None or not store.has_lost:
             return
         store.has_lost = False
         unknown = {self._allocations.place(resource, each): each for each in ids}
-        records = [
-            AllocationRecord(
-                uid=os.urandom(16).hex(), resource=resource, ids=(each,), state={}, is_seen=True, is_back=True
-            )
-            for each in unknown.values()
-            if not self._allocations.is_owed(resource, each)
-        ]
-        self._allocations.adopt(records, time.monotonic())
-        self.save([resource])
-        self.changes.set(None)
+        lost = [each for each in unknown.values() if not self._allocations.is_owed(resource, each)]
+        self._adopt_presumed(resource, [self._presumed(resource, each, is_back=True) for each in lost])
+
+    def fill(self, resource: str, ids: Iterable[str], given: Mapping[str, Given]) -> None:
+        """Take devices for allocated that pods hold and no saved allocation has: a crash forgot it, or a lost file.
+
+        Args:
+            resource: The resource.
+            ids: The devices.
+            given: The things that their pods can touch, as far as they are known.
+        """
+        records: list[AllocationRecord] = []
+        for device_id in ids:
+            if self._resources[resource].owner.is_asked_for or device_id in given:
+                record = self._presumed(resource, device_id, is_back=False)
+                record.given = {device_id: given[device_id]} if device_id in given else {}
+                records.append(record)
+        if records:
+            names = ", ".join(each.ids[0] for each in records)
+            text = f"pods hold {names}, and no saved allocation has them; kdp releases them when their pods have ended"
+            logger.warning("%s: %s", resource, text, extra={"resource": resource})
+        self._adopt_presumed(resource, records)
+
+    @staticmethod
+    def _presumed(resource: str, device_id: str, *, is_back: bool) -> AllocationRecord:
+        return AllocationRecord(
+            uid=os.urandom(16).hex(), resource=resource, ids=(device_id,), state={}, is_seen=True, is_back=is_back
+        )
+
+    def _adopt_presumed(self, resource: str, records: Sequence[AllocationRecord]) -> None:
+        if records:
+            self._allocations.adopt(records, time.monotonic())
+            self.save([resource])
+            self.changes.set(None)
+            self._resources[resource].owner.adopted()
+
+    def unknown(self, held: Iterable[tuple[str, str]], asked_at: float) -> dict[str, list[str]]:
+        """Return the devices that pods hold without an allocation, by resource, once after each take-over.
+
+        Args:
+            held: The resource and id of each device that a complete List has named.
+            asked_at: The time of that List.
+        """
+        found: dict[str, list[str]] = {}
+        wanted = {
+            name
+            for name, each in self._resources.items()
+            if each.is_unfilled and each.adopted.is_set() and not (each.store is not None and each.store.has_neighbours)
+        }
+        for resource, device_id in held:
+            if resource in wanted and self._allocations.is_unexplained(resource, device_id, asked_at):
+                found.setdefault(resource, []).append(device_id)
+        for name in wanted:
+            self._resources[name].is_unfilled = False
+        return found
+
+    def unlisted(self, resource: str, listed: Collection[str]) -> dict[str, Sequence[int]]:
+        """Return the allocated devices that are not listed, with their NUMA nodes: pods may hold them."""
+        return {
+            device_id: record.numa_nodes.get(device_id, ())
+            for record in self._allocations.owed(resource)
+            if not record.failures
+            for device_id in record.ids
+            if device_id not in listed
+        }
 
     async def scrubbed(self, resource: str, ids: Sequence[str], *, until: float) -> None:
         """Wait until what earlier containers left on these devices is scrubbed.
@@ -381,8 +510,11 @@ class AllocationRecords:
         record = self._allocations.newest(resource, ids)
         if record is not None and not record.is_started:
             record.is_started = True
-            if not await self._save(self._resources[resource]):
+            known = self._resources[resource]
+            self._put(known, record)
+            if not await self._saved(known):
                 record.is_started = False
+                self._put(known, record)
                 raise AllocationError(f"{resource}: {self._why_unsaved(resource) or _NOT_SAVED}")
 
     def withheld(self, resource: str, ids: Iterable[str]) -> dict[str, Condition]:
@@ -424,7 +556,9 @@ class AllocationRecords:
         state = check_state(state)
         if state != record.state:
             self._allocations.restate(record, state)
-            await self._save(self._resources[record.resource])
+            known = self._resources[record.resource]
+            self._put(known, record)
+            await self._saved(known)
 
     async def keep_state(self, allocation: Allocation) -> None:
         """Take over the state that a later hook has changed."""
@@ -432,7 +566,7 @@ class AllocationRecords:
         if record is not None:
             await self.keep_state_of(record, allocation.state)
         elif check_state(allocation.state):
-            await self._keep(allocation, {})
+            await self.keep(self._record(self._resources[allocation.resource], allocation.ids), allocation, {})
 
     def device(self, resource: str, device_id: str) -> Device | None:
         """Return a device as it was at Allocate; None: this process has not allocated it."""
@@ -454,10 +588,23 @@ class AllocationRecords:
             for device_id in record.ids:
                 if not self._allocations.is_owed(record.resource, device_id):
                     resource.devices.pop(device_id, None)
-            await self._save(resource)
+            self._drop(resource, record)
+            await self._saved(resource)
         finally:
             self._end_release(record)
             self.offers.set(None)
+
+    def divide(self, record: AllocationRecord, ids: Collection[str]) -> None:
+        """Have the devices of an allocation that are away released later, and the others now.
+
+        Args:
+            record: The allocation, whose release has begun.
+            ids: The devices that are away; not all of them.
+        """
+        part = self._allocations.split(record, os.urandom(16).hex(), ids)
+        self._allocations.postpone(part, time.monotonic())
+        self._back_at[part.uid] = self._back(record)
+        self.save([record.resource])
 
     def postpone_release(self, record: AllocationRecord, *, has_failed: bool) -> float:
         """Have an allocation handed out again in the seconds that are returned: it has failed, or a device lacks."""
@@ -489,25 +636,42 @@ class AllocationRecords:
 
     def save(self, resources: Iterable[str]) -> None:
         """Save the allocations of these resources soon."""
-        assert self._tasks is not None
-        for name in resources:
-            self._tasks.start_soon(self._save, self._resources[name])
+        for resource in [self._resources[name] for name in resources]:
+            owed = self._allocations.owed(resource.name)
+            store = resource.store_in(self._state_dir, self._plugin_dir) if owed else resource.store
+            if store is not None:
+                store.match([*map(self._image, owed), *resource.intended.values()])
+
+    def look(self) -> None:
+        """Have files that somebody has removed written again."""
+        for resource in self._resources.values():
+            if resource.store is not None:
+                resource.store.look()
 
     def adopt(self) -> None:
         """Take over soon what processes have left that have ended since."""
         for resource in self._resources.values():
             self._adopt_soon(resource)
 
-    async def _save(self, resource: KeptResource) -> bool:
-        """Save the allocations of a resource, and return whether they are on disk."""
-        store = resource.store_in(self._state_dir, self._plugin_dir)
-        if store is None:
-            return False
-        owed = self._allocations.owed(resource.name)
-        # Copies, because another thread writes them.
+    def _image(self, record: AllocationRecord) -> AllocationRecord:
+        """Return an allocation as it is to be saved."""
         known = self._allocations
-        copies = [attrs.evolve(each, suspects=known.suspects(each), is_seen=known.is_seen(each)) for each in owed]
-        return await store.save(copies)
+        return attrs.evolve(record, suspects=known.suspects(record), is_seen=known.is_seen(record))
+
+    def _put(self, resource: KeptResource, record: AllocationRecord) -> None:
+        store = resource.store_in(self._state_dir, self._plugin_dir)
+        if store is not None:
+            store.put(self._image(record))
+
+    @staticmethod
+    def _drop(resource: KeptResource, record: AllocationRecord) -> None:
+        if resource.store is not None:
+            resource.store.drop(record.uid)
+
+    @staticmethod
+    async def _saved(resource: KeptResource) -> bool:
+        """Return whether all allocations of a resource are on the disk, after a second at most."""
+        return resource.store is not None and await resource.store.saved()
 
     def _adopt_soon(self, resource: KeptResource) -> None:
         if self._tasks is not None and not resource.is_adopting:
@@ -533,11 +697,12 @@ class AllocationRecords:
         records = [each for each in found if each.uid not in known and each.ids]
         self._allocations.adopt(records, time.monotonic())
         self.taken_over.update(each.uid for each in records)
+        self.save([resource.name])
         store.take()
-        if found:
+        if records:
+            resource.is_unfilled = True
             self.offers.set(None)
             extra = {"resource": resource.name}
-            logger.info("%s: allocations taken over: %d", resource.name, len(found), extra=extra)
+            logger.info("%s: allocations taken over: %d", resource.name, len(records), extra=extra)
             resource.owner.adopted()
-            await self._save(resource)
             self._changed()

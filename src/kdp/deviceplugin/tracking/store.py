@@ -1,26 +1,29 @@
-"""`KeptResource`: what is kept of one resource, and for whom. `AllocationStore`: its file, which outlives the process.
+"""`KeptResource`: the allocations of one resource, and their backend. `AllocationStore`: their file.
 
-The file has the allocations that are not released yet. There is one JSON file for each resource and process, in a
-directory outside of the kubelet's (a kubelet up to 1.32 removes every file from the plugin directory)::
+The file has the allocations without a release. It is a `kdp.storage.journal.Journal`: one JSON document for
+each resource and process, in a directory outside of the kubelet's (a kubelet up to 1.32 removes every file from the
+plugin directory)::
 
     {"version": 1, "resource": "example.com/widget", "plugin_dir": "/var/lib/kubelet/device-plugins",
-     "class": "acme_widgets.Widgets",
-     "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]],
-                      "given": {"w0": {"nodes": ["/dev/widget0"], "identity": ""}}}]}
+     "class": "acme_widgets.Widgets", "allocations": [
+    {"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]],
+     "given": {"w0": {"nodes": ["/dev/widget0"], "identity": ""}}, "numa": {"w0": [0]}, "at": ["8d2e…", 5123.25]}
+    ]}
 
-``pods`` are those that may hold devices which no list has named, where they are known. ``pod``, ``started`` and
-``back`` are of devices that are scrubbed. ``given`` is what the container was given; see `Given`. ``consumes`` is what
-the devices take of counters. ``"releases": false`` stands in the file of a backend that is told of no end.
-``plugin_dir`` tells the kubelet: what a test's kubelet gave says nothing of the node's.
+``pods`` are the pods that may hold a device that no list has named, if they are known. ``pod``, ``started``, and
+``back`` occur if devices are scrubbed. ``given`` has the container's things; see `Given`. ``consumes`` has the amounts
+of counters, and ``numa`` the NUMA nodes in the kubelet's list. ``at`` is the boot and the second of the Allocate.
+``"releases": false`` marks the file of a backend without ``released``. ``plugin_dir`` names the kubelet, because
+the allocations of a test's kubelet are not the node's.
 
-* It is replaced atomically: a reader finds the old one or the new one, whole.
-* Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
-  over, writes them into its own file, then removes the old one. So two instances can overlap, and a process killed at
-  any moment loses nothing; at worst an allocation is in both files, and has the same uid in both.
-* A file that is broken, of a newer version, or no regular file is set aside under another name, and said: its
-  allocations are not released. A directory that cannot be written is said once, and kdp goes on without.
-
-Reading and writing happen in a daemon thread, so that a disk that hangs holds nobody up.
+* Memory has the desired allocations, and each change of them has a number. One thread writes until the last number is
+  durable. kdp repeats a failed save with pauses, and ``problem`` has the reason until a save succeeds.
+* A change is on the disk within 100 ms. `AllocationStore.saved` writes immediately, and waits.
+* The owner keeps its file locked. A file without a lock belongs to a dead process: the next process takes its
+  allocations over, writes them into its own file, and then removes the old file. So two instances can overlap, and a
+  kill at any moment loses nothing. At worst an allocation is in both files, with the same uid.
+* A damaged record costs only itself. A file with a damaged start or a newer version gets another name. The log names
+  both, and the kubelet's list then fills the gap.
 """
 
 from __future__ import annotations
@@ -31,11 +34,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
+from ...concurrency.backoff import Backoff
+from ...concurrency.observable import Observable
 from ...concurrency.threads import Worker, value_of
 from ...model.backend import DeviceBackend
 from ...model.devices import Device
@@ -45,12 +49,23 @@ from ...supervision.backend_validation import class_of
 from ...supervision.given import Given
 from .allocation_record import AllocationRecord
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ...storage.journal import Contents, Journal
+
 logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
 
 SAVE_PATIENCE = 1.0
 """Seconds that an Allocate waits for the disk: without it a crash could forget this allocation, nothing worse."""
+
+SAVE_DELAY = 0.05
+"""Seconds until a change is written if no caller waits: several changes then cost one write and one sync."""
+
+_MOST_SHOWN: Final = 500
+"""Characters of a damaged record in the log."""
 
 
 class _Unreadable(ValueError):
@@ -65,21 +80,9 @@ class _OtherKubeletError(Exception):
         self.plugin_dir = plugin_dir
 
 
-@attrs.frozen(eq=False)
-class _Document:
-    """What is to be in the file.
-
-    Attributes:
-        allocations: The allocations.
-        taken: Files of other processes that they were in, too.
-    """
-
-    allocations: Sequence[AllocationRecord]
-    taken: frozenset[Path]
-
-
+@final
 class AllocationStore:
-    """The saved allocations of one resource.
+    """The saved allocations of one resource. asyncio only; only `adopt` and `neighbours` wait for the disk.
 
     Args:
         directory: Where the files are; made when it is needed.
@@ -87,13 +90,14 @@ class AllocationStore:
         plugin_dir: The directory of the kubelet that allocates.
         releases: Whether the backend is told of an allocation's end, so that the file is needed until then.
         scrubs: Whether the file says what must be scrubbed, and so must outlive a loss of power, too.
-        class_name: The class of the backend; see `class_of`.
+        class_name: The class of the backend; see `kdp.supervision.backend_validation.class_of`.
 
     Attributes:
         has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's
             when it ends.
-        has_lost: Whether a file was set aside that said what pods have of the devices.
-        problem: Why the directory cannot be used; None: it can, or there was no need.
+        has_lost: Whether saved allocations were damaged.
+        problem: Why the directory cannot be used; `None` if it can, or if there was no need.
+        changes: Changes with ``problem``, and when more is durable.
     """
 
     def __init__(
@@ -108,42 +112,234 @@ class AllocationStore:
     ) -> None:
         self.has_neighbours = False
         self.has_lost = False
+        self.problem: str | None = None
+        self.changes: Observable[None] = Observable(None)
         self._plugin_dir = os.fspath(plugin_dir)
-        self._releases = releases
-        self._scrubs = scrubs
-        self._class_name = class_name
         self._directory = directory
         self._resource = resource
         self._stem = resource.replace("/", "_")
         self._path = directory / f"{self._stem}.{os.urandom(6).hex()}.json"
-        self._descriptor: int | None = None
-        self._dead: list[tuple[Path, int]] = []
-        self._read_from: set[Path] = set()
-        self._taken: frozenset[Path] = frozenset()
+        self._head: dict[str, Any] = {
+            "version": VERSION,
+            "resource": resource,
+            "plugin_dir": self._plugin_dir,
+            "class": class_name,
+            **({} if releases else {"releases": False}),
+        }
+        self._scrubs = scrubs
         self._worker = Worker(f"kdp-state-{self._stem}")
-        self._newest = self._written = _Document((), frozenset())
+        self._journal: Journal | None = None
+        self._writer: asyncio.Task[None] | None = None
+        # What is desired, and how far it is on the disk. Numbers of changes; see the module.
+        self._wanted: dict[str, Mapping[str, Any]] = {}
+        self._pending: dict[str, Mapping[str, Any] | None] = {}
+        self._unsaved: dict[str, frozenset[str]] = {}
+        self._desired = self._written = self._durable = self._failed = 0
+        self._write_at = self._sync_at = float("inf")
+        self._is_urgent = asyncio.Event()
+        # Files of dead processes: locked by this one, handed out by `adopt`, and their allocations being in this file.
+        self._dead: dict[Path, tuple[int, list[AllocationRecord]]] = {}
+        self._taken: dict[Path, int] = {}
         self._is_closed = False
-        self.problem: str | None = None
 
     @property
     def files(self) -> frozenset[Path]:
         """The files that this process owns."""
-        return frozenset([self._path, *(path for path, _ in self._dead)])
+        return frozenset([self._path, *self._dead])
+
+    # -- what is desired -----------------------------------------------------------------------------------------------
+
+    def put(self, record: AllocationRecord) -> None:
+        """Have an allocation in the file soon, as it is now."""
+        self._change(record.uid, record.as_json())
+
+    def drop(self, uid: str) -> None:
+        """Have an allocation leave the file soon."""
+        self._change(uid, None)
+
+    def match(self, records: Iterable[AllocationRecord]) -> None:
+        """Have exactly these allocations in the file soon."""
+        unknown = {*self._wanted}
+        for record in records:
+            unknown.discard(record.uid)
+            self.put(record)
+        for uid in unknown:
+            self.drop(uid)
+
+    def _change(self, uid: str, value: Mapping[str, Any] | None) -> None:
+        if self._wanted.get(uid) == value:
+            return
+        before = self._wanted.pop(uid, None)
+        if value is not None:
+            self._wanted[uid] = value
+        self._unsaved[uid] = frozenset(map(str, (value or before or {}).get("ids", ())))
+        self._pending[uid] = value
+        self._desire(SAVE_DELAY)
+
+    def _desire(self, delay: float) -> None:
+        self._desired += 1
+        due = time.monotonic() + delay
+        self._write_at, self._sync_at = min(self._write_at, due), min(self._sync_at, due)
+        self._start()
+
+    def _start(self) -> None:
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write_all(), name=f"save {self._resource}")
+
+    @property
+    def behind(self) -> frozenset[str]:
+        """The ids of devices with an allocation that is not on the disk as it should be."""
+        return frozenset(device_id for uid in self._unsaved for device_id in self._unsaved[uid])
+
+    async def saved(self, *, synced: bool = True, patience: float = SAVE_PATIENCE) -> bool:
+        """Wait until all changes so far are in the file, at most ``patience`` seconds; return whether they are.
+
+        If not, the log says so, and the store goes on trying.
+
+        Args:
+            synced: Whether they must survive a loss of power, and not only the end of the process.
+            patience: The seconds.
+        """
+        number = self._desired
+        now = time.monotonic()
+        self._write_at = min(self._write_at, now)
+        if synced:
+            self._sync_at = min(self._sync_at, now)
+        self._is_urgent.set()
+        failed = self._failed
+        try:
+            async with asyncio.timeout(patience):
+                while (self._durable if synced else self._written) < number:
+                    if self._failed != failed:
+                        return False
+                    await self.changes.after(self.changes.version)
+        except TimeoutError:
+            self._warn(f"{self._directory} has not taken the allocations within {patience:g} s")
+            return False
+        return True
+
+    def look(self) -> None:
+        """Have the file written again soon if somebody removed it, and taken-over files removed."""
+        if self._wanted and not self._is_closed:
+            self._desire(0.0)
+
+    async def close(self, patience: float) -> frozenset[str]:
+        """Write what is not on the disk yet, and let another process adopt the file.
+
+        Returns:
+            The ids of the devices with an allocation that is not on the disk after ``patience`` seconds.
+        """
+        self._is_closed = True
+        self._sync_at = self._write_at = time.monotonic()
+        self._is_urgent.set()
+        if self._journal is not None or self._pending or self._dead:
+            self._desired += 1  # also a file that somebody has removed meanwhile
+            self._start()
+        if self._writer is not None:
+            await asyncio.wait({self._writer}, timeout=patience)
+        return self.behind
+
+    # -- the writer ----------------------------------------------------------------------------------------------------
+
+    async def _write_all(self) -> None:
+        """Write until the file is what is desired. It ends then; the next change starts it again."""
+        backoff = Backoff()
+        while self._durable < self._desired or self._taken:
+            if (pause := min(self._write_at if self._pending else float("inf"), self._sync_at) - time.monotonic()) > 0:
+                self._is_urgent.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(None if pause == float("inf") else pause):
+                        await self._is_urgent.wait()
+                continue
+            try:
+                await self._write_once()
+            except (OSError, RuntimeError) as error:
+                self._failed += 1
+                why = error.strerror if isinstance(error, OSError) else error
+                self._warn(f"{self._directory} cannot be written: {why}")
+                self.changes.set(None)
+                self._write_at = self._sync_at = time.monotonic() + backoff.next()
+            else:
+                backoff.reset()
+        if self._is_closed:
+            value_of(await self._worker.submit(self._let_go))
+            self._worker.end()  # it has nothing to do, so no second thread can overtake it
+
+    async def _write_once(self) -> None:
+        """Write the changes so far, and sync them if that is due.
+
+        Raises:
+            OSError: The disk did not take them.
+            RuntimeError: No thread can be started.
+        """
+        number, changes, self._pending = self._desired, self._pending, {}
+        self._write_at = float("inf")
+        try:
+            value_of(await self._worker.submit(lambda: self._journaled(changes)))
+        except BaseException:
+            self._pending = {**changes, **self._pending}
+            raise
+        self._written = number
+        self.changes.set(None)
+        if self._sync_at > time.monotonic():
+            return
+        self._sync_at = float("inf")
+        taken = [path for path, at in self._taken.items() if at <= number]
+        try:
+            value_of(await self._worker.submit(lambda: self._synced(taken)))
+        except BaseException:
+            self._sync_at = time.monotonic()
+            raise
+        self._durable = number
+        self._unsaved = {uid: ids for uid, ids in self._unsaved.items() if uid in self._pending}
+        for path in taken:
+            self._taken.pop(path, None)
+        if self._durable < self._desired:  # meanwhile
+            self._sync_at = time.monotonic() + SAVE_DELAY
+            self._write_at = min(self._write_at, self._sync_at)
+        if self.problem is not None:
+            logger.info("%s: allocations are saved again", self._resource, extra={"resource": self._resource})
+        self.problem = None
+        self.changes.set(None)
+
+    def _journaled(self, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
+        if self._journal is None:
+            from ...storage.journal import Journal  # late: most starts find no allocation
+
+            # The fields are those that version 0.1 asks for; it takes over no allocation without devices.
+            gone: dict[str, Any] = {"ids": [], "state": {}, "seen": True}
+            self._journal = Journal(self._path, self._head, field="allocations", gone=gone, must_last=self._scrubs)
+        self._journal.kept = {record.uid for _, records in self._dead.values() for record in records}
+        self._journal.write(changes)
+
+    def _synced(self, taken: Sequence[Path]) -> None:
+        assert self._journal is not None
+        self._journal.sync()
+        for path in [path for path in taken if path in self._dead]:
+            path.unlink(missing_ok=True)
+            locks.close(self._dead.pop(path)[0])
+        if taken:
+            self._journal.kept = {record.uid for _, records in self._dead.values() for record in records}
+            self._journal.write({})
+
+    def _let_go(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+
+    # -- other processes -----------------------------------------------------------------------------------------------
 
     async def adopt(self) -> list[AllocationRecord]:
         """Return the allocations of dead processes, whose files stay until `take` was called. Blocks for the disk."""
         if self._is_closed:
             return []
         try:
-            found, paths, has_neighbours = value_of(await self._worker.submit(self._adopt))
+            self.has_neighbours = value_of(await self._worker.submit(self._adopt))
         except RuntimeError as error:
             self._warn(f"{self._directory} is not read: {error}")
             self.has_neighbours = True  # for all that is known
-            return []
-        # Not before: others who wait for a process would see none while what it left is not taken over yet.
-        self.has_neighbours = has_neighbours
-        self._read_from |= paths
-        return found
+        # Also those of a call that was cancelled.
+        waiting = [records for path, (_, records) in self._dead.items() if path not in self._taken]
+        return [*{each.uid: each for records in waiting for each in records}.values()]
 
     async def neighbours(self) -> list[AllocationRecord]:
         """Return the allocations of processes that live, as they saved them last. Blocks for the disk."""
@@ -154,43 +350,17 @@ class AllocationStore:
             return []
 
     def take(self) -> None:
-        """Say that each `save` from now on has what `adopt` has returned."""
-        self._taken |= self._read_from
-        self._read_from.clear()
+        """Say that what `adopt` has returned is desired now; its files go when it is durable."""
+        taken = [path for path in self._dead if path not in self._taken]
+        if taken:
+            self._desire(0.0)
+            self._taken |= dict.fromkeys(taken, self._desired)
 
-    async def save(self, allocations: Sequence[AllocationRecord], *, patience: float = SAVE_PATIENCE) -> bool:
-        """Replace the file, and remove those that were taken: what they held is in it. Waits at most ``patience``.
-
-        Returns:
-            Whether it is on disk. If not, that was said in the log, and the next save makes up for it.
-        """
-        self._newest = _Document(allocations, self._taken)
-        try:
-            async with asyncio.timeout(patience):
-                saving = self._worker.submit(self._save)
-                if self._is_closed:  # what ended late is saved, and does not keep the file from the next one
-                    self.close()
-                return value_of(await saving)
-        except TimeoutError:
-            self._warn(f"{self._directory} has not taken the allocations within {patience:g} s")
-        except RuntimeError as error:
-            self._warn(f"{self._directory} has not taken the allocations: {error}")
-        return False
-
-    def close(self) -> asyncio.Future[Any] | None:
-        """Let the thread end when it is free; return what is done when another may adopt the file. None: it may now."""
-        self._is_closed = True
-        if not self._worker.is_started:
-            return None
-        released = self._worker.submit(self._release)
-        self._worker.end()
-        return released
-
-    def _adopt(self) -> tuple[list[AllocationRecord], set[Path], bool]:
+    def _adopt(self) -> bool:
+        """Read and lock the files of dead processes; return whether a living one has a file."""
         files.remove_drafts(self._directory, f"{self._stem}.")
-        found: dict[str, AllocationRecord] = {}
-        paths: set[Path] = set()
         has_neighbours = False
+        found: dict[Path, tuple[int, Contents]] = {}
         for path in self._others():
             try:
                 descriptor = reading.open_file(path, follow=False)
@@ -208,21 +378,25 @@ class AllocationStore:
                 locks.close(descriptor)
                 continue
             try:
-                saved = self.read(reading.read_open(descriptor))
+                found[path] = descriptor, self.contents(reading.read_open(descriptor))
             except _OtherKubeletError as other:
                 if not os.path.exists(other.plugin_dir):
                     with contextlib.suppress(OSError):  # it is only in the way
                         path.unlink()
                 locks.close(descriptor)
-                continue
             except (_Unreadable, OSError) as error:
                 self._set_aside(path, error)
                 locks.close(descriptor)
-                continue
-            self._dead.append((path, descriptor))
-            paths.add(path)
-            found.update({each.uid: each for each in saved})
-        return list(found.values()), paths, has_neighbours
+        gone = {uid for _, contents in found.values() for uid in contents.gone}
+        for path, (descriptor, contents) in found.items():
+            records, damaged = self._records(contents)
+            for text in damaged:
+                self._tell_damaged(path, text)
+            if damaged and self._scrubs:  # an earlier line of a record does not tell that its container has started
+                for record in records:
+                    record.is_started = record.is_seen = record.is_back = True
+            self._dead[path] = descriptor, [each for each in records if each.uid not in gone]
+        return has_neighbours
 
     def _neighbours(self) -> list[AllocationRecord]:
         found: list[AllocationRecord] = []
@@ -239,7 +413,7 @@ class AllocationStore:
         except OSError as error:
             self._warn(f"{self._directory} cannot be read: {error.strerror}")
             return []
-        ours = {self._path, *(path for path, _ in self._dead)}
+        ours = self.files
         paths = [
             self._directory / name
             for name in names
@@ -247,29 +421,53 @@ class AllocationStore:
         ]
         return [path for path in paths if path not in ours]
 
-    def read(self, text: bytes) -> list[AllocationRecord]:
-        """Return the allocations in a file's text.
+    def contents(self, text: bytes) -> Contents:
+        """Return what is in a file's text.
 
         Raises:
             _Unreadable: The text is not that of a file of this resource and version.
             _OtherKubeletError: The file is of another kubelet's allocations.
         """
-        from ...storage.documents import parse_json
+        from ...storage.journal import Contents, NoRecordsError, read
 
+        why: ValueError | None = None
         try:
-            document = parse_json(text)
-            version = document["version"]
-            if isinstance(version, int) and version > VERSION:
-                raise _Unreadable(f"it has version {version}, but this kdp reads version {VERSION} only")
-            if version != VERSION or document["resource"] != self._resource:
-                raise _Unreadable(f"it says version {version!r} and resource {document['resource']!r}")
-            if (plugin_dir := str(document.get("plugin_dir", self._plugin_dir))) != self._plugin_dir:
-                raise _OtherKubeletError(plugin_dir)
-            return [self._saved(each) for each in document["allocations"]]
-        except _Unreadable:
-            raise
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            contents = read(text, field="allocations")
+        except NoRecordsError as error:
+            contents, why = Contents(head=error.head, records={}, gone=()), error
+        except ValueError as error:
             raise _Unreadable(f"it is broken ({type(error).__name__}: {error})") from None
+        version = contents.head.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise _Unreadable(f"it has version {version}, but this kdp reads version {VERSION} only")
+        if version != VERSION or contents.head.get("resource") != self._resource:
+            raise _Unreadable(f"it says version {version!r} and resource {contents.head.get('resource')!r}")
+        if (plugin_dir := str(contents.head.get("plugin_dir", self._plugin_dir))) != self._plugin_dir:
+            raise _OtherKubeletError(plugin_dir)
+        if why is not None:
+            raise _Unreadable(f"it is broken ({why})")
+        return contents
+
+    def read(self, text: bytes) -> list[AllocationRecord]:
+        """Return the allocations in a file's text, without those that are damaged.
+
+        Raises:
+            _Unreadable, _OtherKubeletError: As of `contents`.
+        """
+        return self._records(self.contents(text))[0]
+
+    def _records(self, contents: Contents) -> tuple[list[AllocationRecord], list[str]]:
+        """Return the allocations of a file, and the texts of those that are damaged."""
+        records: list[AllocationRecord] = []
+        damaged = list(contents.damaged)
+        for each in contents.records.values():
+            try:
+                record = self._saved(each)
+            except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+                damaged.append(f"{each!r} ({type(error).__name__}: {error})")
+            else:
+                records += [record] if record.ids else []
+        return records, damaged
 
     def _saved(self, each: Mapping[str, Any]) -> AllocationRecord:
         """Return an allocation of a file.
@@ -279,6 +477,7 @@ class AllocationStore:
         """
         from ...supervision.counters import consumption_of_json  # late: most starts find no allocation
 
+        boot_id, second = each.get("at", ("", 0.0))
         return AllocationRecord(
             uid=str(each["uid"]),
             resource=self._resource,
@@ -286,12 +485,21 @@ class AllocationStore:
             state=dict(each["state"]),
             given={str(i): Given.of_json(saved) for i, saved in each.get("given", {}).items()},
             consumes={str(i): consumption_of_json(saved) for i, saved in each.get("consumes", {}).items()},
+            numa_nodes={str(i): tuple(map(int, nodes)) for i, nodes in each.get("numa", {}).items()},
             suspects=frozenset((str(space), str(pod)) for space, pod in each["pods"]) if "pods" in each else None,
             pod=(str(each["pod"][0]), str(each["pod"][1])) if "pod" in each else None,
             is_started=bool(each.get("started", True)),
             is_back=bool(each.get("back", False)),
             is_seen=bool(each["seen"]),
+            at=(str(boot_id), float(second)),
         )
+
+    def _tell_damaged(self, path: Path, text: str) -> None:
+        self.has_lost = True
+        shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+        extra = {"resource": self._resource, "path": str(path)}
+        text = "a saved allocation is damaged and left out"
+        logger.error("%s: %s: %s in %s", self._resource, text, shown, path, extra=extra)
 
     def _set_aside(self, path: Path, error: _Unreadable | OSError) -> None:
         self.has_lost = True
@@ -305,54 +513,6 @@ class AllocationStore:
         text = f"cannot be used: {why}; set aside as {aside.name}; which pod had which device is not known any more"
         extra = {"resource": self._resource, "path": str(aside)}
         logger.error("%s: the saved allocations in %s %s", self._resource, path, text, extra=extra)
-
-    def _save(self) -> bool:
-        newest = self._newest  # which holds all that an older one does, and whose own turn then has nothing to do
-        if newest is self._written:
-            return True
-        try:
-            if newest.allocations:
-                self._replace(newest.allocations)
-            elif self._descriptor is not None:
-                self._path.unlink(missing_ok=True)
-                self._release()
-            for path, descriptor in [each for each in self._dead if each[0] in newest.taken]:
-                path.unlink(missing_ok=True)
-                locks.close(descriptor)
-                self._dead.remove((path, descriptor))
-        except OSError as error:
-            self._warn(f"{self._directory} cannot be written: {error.strerror}")
-            return False
-        if self.problem is not None:
-            logger.info("%s: allocations are saved again", self._resource, extra={"resource": self._resource})
-        self.problem = None
-        self._written = newest
-        return True
-
-    def _replace(self, allocations: Sequence[AllocationRecord]) -> None:
-        import json
-
-        document: dict[str, object] = {
-            "version": VERSION,
-            "resource": self._resource,
-            "plugin_dir": self._plugin_dir,
-            "class": self._class_name,
-            "allocations": [each.as_json() for each in allocations],
-            **({} if self._releases else {"releases": False}),
-        }
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
-        before, self._descriptor = self._descriptor, files.replace_locked(self._path, data)
-        if before is not None:
-            locks.close(before)
-        if self._scrubs:  # last: a file that has its name stays locked, also if this fails
-            files.sync_names(self._directory)
-
-    def _release(self) -> None:
-        """Let go of our file; it stays for the next process, unless it was removed."""
-        if self._descriptor is not None:
-            locks.close(self._descriptor)
-            self._descriptor = None
 
     def _warn(self, problem: str) -> None:
         if problem != self.problem:
@@ -372,6 +532,7 @@ class AllocationOwner:
         has_counters: Whether devices share counters, so that the list depends on what pods have.
         scrubs: Whether a device is withheld until the hook has succeeded for the pod that had it.
         place: Returns the id of a replica's device; None: the devices are not shared.
+        leaves_state: Whether a hook may leave a state that ``released`` needs.
         adopted: Called when it is known what earlier processes gave.
     """
 
@@ -382,7 +543,13 @@ class AllocationOwner:
     has_counters: bool = False
     scrubs: bool = False
     place: Callable[[str], str] | None = None
+    leaves_state: bool = False
     adopted: Callable[[], object]
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether each allocation is kept, whatever it gave."""
+        return self.wants_release or self.has_counters or self.place is not None
 
 
 @final
@@ -395,6 +562,8 @@ class KeptResource:
         is_adopting: Whether what earlier processes left is being taken over.
         adopted: Set when that is known.
         devices: Its devices as they were at Allocate.
+        intended: The records of Allocates whose hook runs, by uid.
+        is_unfilled: Whether a List may name devices whose allocation was forgotten.
     """
 
     __repr__ = shown
@@ -405,6 +574,8 @@ class KeptResource:
     is_adopting: bool = False
     adopted: asyncio.Event = attrs.field(factory=asyncio.Event)
     devices: dict[str, Device] = attrs.field(factory=dict[str, Device])
+    intended: dict[str, AllocationRecord] = attrs.field(factory=dict[str, AllocationRecord])
+    is_unfilled: bool = True
 
     def store_in(self, state_dir: Path | None, plugin_dir: Path) -> AllocationStore | None:
         """Return its file in a directory, the same one each time; None: there is no directory."""
@@ -434,17 +605,18 @@ def saved_beside(directory: Path, plugin_dir: Path, own: Collection[Path]) -> li
         plugin_dir: The directory of the kubelet that allocates.
         own: The files of this process.
     """
-    from ...storage.documents import parse_json
-
     found: list[tuple[str, AllocationRecord]] = []
     with contextlib.suppress(OSError):
-        for path in sorted(directory.glob("*.json")):
-            if path not in own and not path.name.startswith("."):
-                with contextlib.suppress(_OtherKubeletError, _Unreadable, OSError, ValueError, TypeError, KeyError):
+        for name in sorted(os.listdir(directory)):
+            path = directory / name
+            if path not in own and not name.startswith(".") and name.endswith(".json"):
+                with contextlib.suppress(_OtherKubeletError, _Unreadable, OSError, ValueError):
+                    from ...storage.journal import read
+
                     text = reading.read(path, follow=False)
-                    document = parse_json(text)
-                    store = AllocationStore(directory, str(document["resource"]), plugin_dir)
-                    found += [(str(document.get("class", "")), each) for each in store.read(text)]
+                    head = read(text, field="allocations").head
+                    store = AllocationStore(directory, str(head.get("resource")), plugin_dir)
+                    found += [(str(head.get("class", "")), each) for each in store.read(text)]
     return found
 
 

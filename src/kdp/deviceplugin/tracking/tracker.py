@@ -88,6 +88,7 @@ class Decisions:
         unlisted: Devices that pods hold and that were never listed, by resource, each with its NUMA nodes: list them as
             vanished.
         ended: Allocations that pods have given back: release each.
+        unknown: Devices that pods hold and that no allocation has, by resource: take them for allocated.
         contested: Resources with a device that has got a second holder, or lost one: offer their devices again.
         reregistrations: Resources that need a new generation, because the kubelet's view of them stays wrong: each with
             the generation whose list the kubelet does not have, and the difference, for the log.
@@ -99,6 +100,7 @@ class Decisions:
     gone: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
     unlisted: Mapping[str, Mapping[str, Sequence[int]]] = attrs.field(factory=dict[str, "Mapping[str, Sequence[int]]"])
     ended: Sequence[AllocationRecord] = ()
+    unknown: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
     contested: frozenset[str] = frozenset()
     reregistrations: Mapping[str, tuple[int, str]] = attrs.field(factory=dict[str, "tuple[int, str]"])
 
@@ -112,7 +114,7 @@ class Tracker:
         holders_asked_at: When `holders` was asked for, on `time.monotonic`'s clock; None: there was no list.
     """
 
-    def __init__(self, options: ManagerOptions) -> None:
+    def __init__(self, options: ManagerOptions, *, boot_id: str = "") -> None:
         self._holder_log: HolderLog | None = None
         if options.history is not None or logger.isEnabledFor(logging.DEBUG):
             from .holder_log import HolderLog  # late: few plugins pay for it
@@ -120,12 +122,13 @@ class Tracker:
             self._holder_log = HolderLog(options.history)
         self._pace = options.pace or Pace()
         self._always_lists = options.follows_pods
-        self._allocations = Allocations(self._pace)
+        self._allocations = Allocations(self._pace, boot_id=boot_id)
         self.records = AllocationRecords(
             self._allocations,
             plugin_dir=options.paths.device_plugin_dir,
             state_dir=options.state_dir,
             period=self._pace.look,
+            boot_id=boot_id,
         )
         self.guard = ListGuard(options.paths.pod_resources_dir)
         self._poller = PodResourcesPoller(options.paths, self._pace, self.guard)
@@ -393,7 +396,8 @@ class Tracker:
             is_complete=answer.is_complete,
         )
         for record in outcome.ended:
-            if not record.failures:  # else it is no news
+            if not record.failures and not record.is_said:  # else it is no news
+                record.is_said = True
                 own = {key for key in record.keys if self._allocations.newest_of(*key) is record}
                 _log_end(record, {key: holders for key, holders in (before or {}).items() if key in own})
         self.records.save(outcome.seen)
@@ -404,6 +408,7 @@ class Tracker:
             gone=_by_resource(outcome.gone),
             unlisted=self._unlisted(report, is_complete=answer.is_complete),
             ended=outcome.ended,
+            unknown=self.records.unknown(report.holders, answer.asked_at) if answer.is_complete else {},
             contested=self._note_double_holders(report, is_complete=answer.is_complete),
         )
 

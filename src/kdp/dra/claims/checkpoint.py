@@ -16,6 +16,11 @@
   that it does not know. Both ways of an update work, forth and back.
 * A file that is broken, of another claim than its name says, of a version that says that we cannot read it, or no
   regular file is set aside under another name and said.
+* ``over_since`` marks a claim that is unprepared and whose ``released`` is owed. Earlier versions keep the field, and
+  see a claim that is only started: they undo it when it leaves the API.
+* ``.<claim uid>.json.copy`` is a second copy of a record if only the record has what ``released`` needs: the state that
+  a hook left, or a claim that is over and has no CDI spec any more. It is read if the record is damaged or missing.
+  The copy is not synced, goes before the record, and may lag one step behind it.
 
 Several processes may work on the same directory, as in a rolling update: `Locks` has one lock for each claim and one
 for the whole, as ranges of one file. The kernel drops them when their holder dies.
@@ -25,6 +30,7 @@ Everything here blocks for the disk; `kdp.concurrency.threads.offload` takes it 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -51,6 +57,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ASIDE = ".set-aside-"
+_COPY = ".copy"
 
 _T = TypeVar("_T")
 _Json = dict[str, Any]
@@ -162,6 +169,7 @@ class Record:
         config: The parameters that it was prepared with, as the API has them.
         pod_claim: What the pod calls the claim, if it was made of a template; "": it was not.
         class_name: The backend's class; "" if an older version wrote the record.
+        over_since: The time of the claim's Unprepare, in seconds since the epoch, if its release is owed; 0: it is not.
         more: Fields of a later version.
     """
 
@@ -173,7 +181,13 @@ class Record:
     config: tuple[Mapping[str, Any], ...] = ()
     pod_claim: str = ""
     class_name: str = ""
+    over_since: float = 0.0
     more: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the claim is unprepared, and its release is owed."""
+        return self.over_since > 0
 
     @property
     def uses(self) -> tuple[Use, ...]:
@@ -192,12 +206,17 @@ class Record:
 
         name = f"{self.claim.namespace}/{self.claim.name}"
         ids = tuple(dict.fromkeys(use.device_id for use in self.uses))
-        return HeldClaim(name=name, uid=self.claim.uid, devices=ids, is_prepared=self.is_complete)
+        return HeldClaim(name=name, uid=self.claim.uid, devices=ids, is_prepared=self.is_complete, is_over=self.is_over)
 
     @property
     def keys(self) -> frozenset[tuple[str, str, str, str]]:
         """Which results of an allocation these are; see `Use.key`."""
         return frozenset(use.key for use in self.uses)
+
+    @property
+    def needs_copy(self) -> bool:
+        """Whether ``released`` needs something that only the record has."""
+        return any(not part.is_released and (part.state or self.is_over) for part in self.parts)
 
     def with_part(self, position: int, part: ClaimPart) -> Record:
         """Return the record with another part at a position."""
@@ -227,6 +246,7 @@ class Record:
             "config": list(self.config),
             "pod_claim": self.pod_claim,
             "class_name": self.class_name,
+            "over_since": self.over_since,
         }
         return seal(body)
 
@@ -250,15 +270,19 @@ class Record:
         if not all(map(_is_object, config if spec is None else (spec, *config))):
             raise TypeError("spec and config must be objects")
         answers = iter(body["devices"])
+        is_complete = bool(body["is_complete"])
+        # An earlier version that prepared the claim again has kept the field.
+        over_since = 0.0 if is_complete else float(body.get("over_since", 0.0))
         return cls(
             claim=typed(Claim, body["claim"]),
-            is_complete=bool(body["is_complete"]),
+            is_complete=is_complete,
             boot_id=str(body["boot_id"]),
             parts=tuple(part_of(each, answers) for each in body["parts"]),
             spec=spec,
             config=config,
             pod_claim=str(body.get("pod_claim", "")),
             class_name=str(body.get("class_name", "")),
+            over_since=over_since,
             more={name: value for name, value in body.items() if name not in own},
         )
 
@@ -320,8 +344,22 @@ def typed(cls: type[_T], fields: _Json) -> _T:
 
 
 def _is_of(name: str, file: Path) -> bool:
-    """Whether a file is a claim's record, was one until it was set aside, or is a killed process's draft of one."""
+    """Return whether a file is a claim's record, its copy, a record that was set aside, or a killed process's draft."""
     return name == file.name or name.startswith((f"{file.name}{_ASIDE}", f".{file.name}."))
+
+
+def _copy_of(file: Path) -> Path:
+    return file.with_name(f".{file.name}{_COPY}")
+
+
+def _write_copy(file: Path, data: bytes | None) -> None:
+    """Write the copy of a record; `None`: it needs none."""
+    copy = _copy_of(file)
+    with contextlib.suppress(OSError):  # the record is on the disk, so the caller has not failed
+        if data is None:
+            copy.unlink(missing_ok=True)
+        else:
+            files.replace(copy, data, sync="nothing")
 
 
 class Store:
@@ -370,13 +408,15 @@ class Store:
         """
         with self._lock:
             try:
-                names = sorted(os.listdir(self.directory))  # `Path.glob` takes one that cannot be read for empty
+                names = os.listdir(self.directory)  # `Path.glob` takes one that cannot be read for empty
             except FileNotFoundError:
                 names = []
             except OSError as error:
                 raise self._error(self.directory, "read", error) from None
-            found = (self.directory / name for name in names if name.endswith(".json") and not name.startswith("."))
-            records = [record for record in map(self._read, found) if record is not None]
+            copied = (name[1:].removesuffix(_COPY) for name in names if name.endswith(f".json{_COPY}"))
+            own = (name for name in names if name.endswith(".json"))
+            found = sorted({name for name in (*copied, *own) if not name.startswith(".")})
+            records = [record for name in found if (record := self._read(self.directory / name)) is not None]
             self._known = {record.claim.uid: record for record in records}
             return records
 
@@ -395,8 +435,10 @@ class Store:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync: files.Sync = "name" if must_last and not file.exists() else "content"
             with self._lock:
-                files.replace(file, record.encode(), sync=sync)
+                data = record.encode()
+                files.replace(file, data, sync=sync)
                 self._known[record.claim.uid] = record
+                _write_copy(file, data if record.needs_copy else None)
         except OSError as error:
             raise self._error(file, "written", error) from None
 
@@ -423,6 +465,7 @@ class Store:
             try:
                 draft.commit()
                 self._known[record.claim.uid] = record
+                _write_copy(draft.file, record.encode() if record.needs_copy else None)
             except OSError:  # somebody took it for a dead process's
                 self.write(record)
 
@@ -435,7 +478,9 @@ class Store:
         file = self._file(uid)
         with self._lock:
             try:
+                # The record goes last: a copy without a record would be taken for one.
                 names = [name for name in os.listdir(self.directory) if _is_of(name, file)]
+                names.sort(key=file.name.__eq__)
                 for path in (self.directory / name for name in names):
                     if path.is_dir() and not path.is_symlink():
                         shutil.rmtree(path)
@@ -455,12 +500,9 @@ class Store:
 
     def _read(self, file: Path) -> Record | None:
         try:
-            record = Record.decode(reading.read(file, follow=False))
-            if self._file(record.claim.uid).name != file.name:
-                raise CheckpointError(f"it is of claim {record.claim.uid!r}, which has another file")
-            return record
+            return self._decoded(file, file)
         except FileNotFoundError:
-            return None
+            return self._copied(file)
         except (CheckpointError, reading.UnusableFileError) as problem:
             error = problem.strerror if isinstance(problem, OSError) else problem
             aside = file.with_name(f"{file.name}{_ASIDE}{time.time_ns()}")
@@ -471,9 +513,33 @@ class Store:
             logger.error("%s: %s; set aside as %s", file, error, aside.name, extra={"path": str(aside)})
             if (name := file.name.removesuffix(".json")) not in self.set_aside:
                 self.set_aside.append(name)
-            return None
+            copy = self._copied(file)
+            if copy is not None:
+                logger.warning("%s: read from its copy %s", file, _copy_of(file).name, extra={"path": str(file)})
+            return copy
         except OSError as error:
             raise self._error(file, "read", error) from None
+
+    def _copied(self, file: Path) -> Record | None:
+        """Return what the copy of a missing record says; `None` if there is no copy, or a damaged one."""
+        try:
+            return self._decoded(_copy_of(file), file)
+        except (FileNotFoundError, CheckpointError, reading.UnusableFileError):
+            return None
+        except OSError as error:
+            raise self._error(_copy_of(file), "read", error) from None
+
+    def _decoded(self, path: Path, file: Path) -> Record:
+        """Return what a path says about the claim that has a file.
+
+        Raises:
+            CheckpointError: It is broken, or of another claim.
+            OSError: It cannot be read.
+        """
+        record = Record.decode(reading.read(path, follow=False))
+        if self._file(record.claim.uid).name != file.name:
+            raise CheckpointError(f"it is of claim {record.claim.uid!r}, which has another file")
+        return record
 
     @staticmethod
     def _error(path: Path, what: str, error: OSError) -> CheckpointError:

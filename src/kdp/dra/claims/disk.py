@@ -152,9 +152,19 @@ class ClaimFiles:
             CdiWriteError: The spec is still there.
             CheckpointError: Something else is.
         """
+        had_spec = self.hide(uid)
+        return self.store.remove(uid) or had_spec
+
+    def hide(self, uid: str) -> bool:
+        """Remove what containers get of a claim, its CDI spec and its metadata; return whether it had a spec.
+
+        Raises:
+            CdiWriteError: The spec is still there.
+            CheckpointError: The metadata is.
+        """
         had_spec = self.remove_spec(uid)
         self.metadata.remove(uid)
-        return self.store.remove(uid) or had_spec
+        return had_spec
 
     def remove_drafts(self) -> None:
         """Remove what processes have left that were killed while they wrote."""

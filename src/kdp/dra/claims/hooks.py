@@ -15,6 +15,7 @@ from ...errors import (
     AllocationError,
     ClaimError,
     EditConflictError,
+    HookTimeoutError,
     InvalidValueError,
     NotReady,
 )
@@ -166,24 +167,50 @@ class ClaimHooks:
         )
         return result
 
-    async def await_allocate(self, claim: Claim) -> None:
-        """Wait until no thread is in ``allocate`` for a claim.
+    def is_allocating(self, claim: Claim) -> bool:
+        """Return whether a thread is in ``allocate`` for a claim."""
+        return self._supervisor.hooks.is_running("allocate", claim.uid)
 
-        Raises:
-            HookTimeoutError: One still is.
-        """
-        if self._supervisor.hooks.is_running("allocate", claim.uid):
-            await self._supervisor.hooks.idle("allocate", deadline=self._supervisor.deadlines.released)
+    async def await_allocate(self, claim: Claim) -> None:
+        """Wait until no thread is in ``allocate`` for a claim, however long that takes."""
+        if self.is_allocating(claim):
+            await self._supervisor.hooks.idle("allocate", deadline=None)
 
     async def release(self, record: Record, part: ClaimPart, state: dict[str, Any]) -> None:
-        """Call ``released`` for a part with this state; a device that is gone is given as one that is unhealthy."""
+        """Call ``released`` for a part with this state, unless an earlier call for the part has ended well.
+
+        A device that is gone is given as one that is unhealthy. When this returns or raises, no thread of the hook has
+        the state any more.
+
+        Raises:
+            KdpError: The backend is not ready, or the hook has failed, or did not return before its deadline.
+        """
+        hooks, work = self._supervisor.hooks, _work(record.claim, part)
+        if hooks.is_done("released", work):
+            return
         seconds = self._supervisor.deadlines.released
         known = await self.devices()
         gone = Health.unhealthy("the device is gone")
         devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in part.uses)
         config = self._parameters(record).of_request(part.request)
         allocation = await self._allocation(record.claim, part, devices, config, seconds, state)
-        await self._supervisor.call("released", allocation, deadline=seconds, work=_work(record.claim, part))
+        try:
+            await self._supervisor.call("released", allocation, deadline=seconds, work=work)
+        except HookTimeoutError:
+            await hooks.idle("released", deadline=None)
+            if not hooks.is_done("released", work):
+                raise
+
+    def note_released(self, claim: Claim, part: ClaimPart, *, is_saved: bool) -> None:
+        """Note that ``released`` has returned for a part: it is not called again, also if the disk did not take that.
+
+        Args:
+            claim: The claim.
+            part: The part.
+            is_saved: Whether the claim's record says so.
+        """
+        note = self._supervisor.hooks.forget if is_saved else self._supervisor.hooks.note_done
+        note("released", _work(claim, part))
 
     def rendered(
         self, claim: Claim, part: ClaimPart, known: Mapping[str, Device], metadata: Mount | None
@@ -330,7 +357,7 @@ class ClaimHooks:
 
 def _work(claim: Claim, part: ClaimPart) -> str:
     """Return what the release of a part is called, to know it again."""
-    return f"{claim.uid} {part.request} {' '.join(use.device_id for use in part.uses)}"
+    return f"{claim.uid} {part.request} {' '.join(f'{use.device_id}/{use.share_id}' for use in part.uses)}"
 
 
 def _devices_of(part: ClaimPart, known: Mapping[str, Device]) -> list[Device]:

@@ -1,30 +1,40 @@
 """`ClaimLifecycle`: one claim's life, from the first Prepare until nothing of it is left.
 
-`prepare` and `unprepare` begin with what the disk says, so that a step that fails, a killed process and another process
-are one case: nothing of a life is kept in memory. A claim is
+`prepare`, `unprepare`, and `release` begin with what the disk says, so that a step that fails, a killed process and
+another process are one case. A claim is
 
 ::
 
                  _start                   _complete
       ABSENT ───────────────► STARTED ───────────────► PREPARED
         ▲                      │    ▲                      │
-        └────── _forget ───────┘    └──── _save, reboot ───┘
+        │                      │    └─────── reboot ───────┤
+        │                 _save│                           │_save
+        └────── release ───── OWED ◄───────────────────────┘
 
-* STARTED: its hardware may be in any state; Prepare does all of it again, Unprepare undoes all of it.
-* Where no hook has a part in it, `_commit` leads from ABSENT to PREPARED, and `_forget` back.
-* After a reboot hardware is as if nothing had been: a record of another boot counts as started, with an empty state.
+* STARTED: its hardware may be in any state; Prepare does all of it again.
+* OWED: no pod has the claim any more, and ``released`` must be called for its parts. Unprepare leads here, and so does
+  a Prepare of a claim that has another allocation now. `release` is repeated until it succeeds; until then Prepare
+  raises `OwedError`.
+* If ``released`` need not be called, and no thread of ``allocate`` runs, Unprepare forgets the claim at once.
+* Where no hook has a part in it, `_commit` leads from ABSENT to PREPARED.
+* After a reboot hardware is as if nothing had been: a record of another boot has an empty state, and a prepared one
+  counts as started.
 
 Invariants, which tests hold against lives that end at each step:
 
 1. ``allocate`` is called only for a part that a record on the disk names as started, in this boot.
 2. What is prepared for the allocation that the claim has is not touched: same answer, no hook, its spec restored.
-3. Before anything is done for another allocation of the claim, all that the old one got was undone.
+3. Before anything is done for another allocation of the claim, or after its Unprepare, all that the old one got was
+   undone.
 4. "Complete" is saved, and the claim answered, only when every part was allocated in this boot.
-5. ``released`` is called only while the record says "started", and not for a part that the record says is released.
+5. ``released`` is called only while the record says "owed", and not for a part that the record says is released.
 6. A claim is forgotten only when ``released`` was called for each of its parts.
-7. ``allocate`` gets the state that was saved of its part in this boot, unless that was released since.
+7. ``allocate`` and ``released`` get the state that was saved of their part in this boot, ``allocate`` only if that
+   was not released since.
 8. ``released`` is called only when no thread of an ``allocate`` of the claim runs.
 9. ``released`` has returned once for a part, whatever fails after it; only a crash or a hook that raises repeats it.
+10. Unprepare succeeds without the backend: it only saves that the release is owed.
 
 Source: DRA contract sections 2.3, 2.4, 3.4.
 """
@@ -42,9 +52,7 @@ import attrs
 from ...cluster.api import ApiError, ClusterApi
 from ...concurrency.threads import offload
 from ...errors import CdiWriteError, CheckpointError
-from ...model.conditions import Condition
 from ...supervision.backend_validation import class_of
-from ...supervision.conditions import being_scrubbed
 from ...supervision.hooks import check_state
 from .cdi_specs import check_current, spec_of
 from .disk import ClaimFiles
@@ -68,6 +76,18 @@ FETCH_SECONDS = 8.0
 """For the claim from the API; the kubelet gives up after 45 s, and a pod's author should know sooner."""
 
 
+class OwedError(Exception):
+    """A claim cannot be prepared before other claims, or its own former life, are released.
+
+    Args:
+        owing: The records of the claims whose release is owed.
+    """
+
+    def __init__(self, owing: Sequence[Record]) -> None:
+        super().__init__(owing)
+        self.owing = owing
+
+
 @attrs.frozen(kw_only=True)
 class ClaimLifecycle:
     """What the claims of one driver live through. asyncio only; the caller has the claim's lock.
@@ -80,9 +100,7 @@ class ClaimLifecycle:
         files: The disk.
         hooks: The backend.
         describes: Whether containers get a file that describes their devices.
-        scrubs: Whether a device is unhealthy while ``released`` fails for the claim that had it.
         history: Takes what becomes of claims; None: nobody reads it.
-        unscrubbed: The condition of a claim's devices while ``released`` fails for it, by the claim's UID.
     """
 
     driver: str
@@ -92,9 +110,7 @@ class ClaimLifecycle:
     files: ClaimFiles
     hooks: ClaimHooks
     describes: bool = False
-    scrubs: bool = False
     history: History | None = None
-    unscrubbed: dict[str, Condition] = attrs.field(factory=dict[str, Condition])
 
     def is_prepared(self, record: Record | None) -> bool:
         """Return whether a claim is prepared that has this record."""
@@ -109,8 +125,11 @@ class ClaimLifecycle:
             ApiError: The API server did not say what the claim has.
             ClaimError: It asks for what cannot be given; a sentence for its author.
             KdpError: A step failed.
+            OwedError: A release must come first; call this again after it.
         """
         before = await self._read(claim)
+        if before is not None and before.is_over:
+            raise OwedError([before])
         try:
             item = await self.fetch(claim)
         except ApiError as error:
@@ -119,7 +138,9 @@ class ClaimLifecycle:
             await self._restore(before)  # what is prepared needs no API server
             return before.uses
         if before is not None and result_keys(item, claim, self.driver) != before.keys:
-            await self._undo(before)  # allocated anew, and nobody has told us that the old one is over
+            owed = await self._end(before)  # allocated anew, and nobody has told us that the old one is over
+            if owed is not None:
+                raise OwedError([owed])
             before = None
         if before is not None and self.is_prepared(before):
             await self._restore(before)
@@ -138,18 +159,38 @@ class ClaimLifecycle:
         self._tell("prepared", claim, record.held.devices)
         return record.uses
 
-    async def unprepare(self, claim: Claim) -> tuple[Use, ...]:
-        """Undo a claim, also one that is unknown; return nothing to tell.
+    async def unprepare(self, claim: Claim) -> Record | None:
+        """End a claim, also one that is unknown; return its record if its release is owed.
 
         Raises:
-            KdpError: A step failed.
+            KdpError: The disk failed.
         """
         record = await self._read(claim)
         if record is None:
             await self._clear(claim)
-        else:
-            await self._undo(record)
-        return ()
+            return None
+        return await self._end(record)
+
+    async def release(self, claim: Claim) -> None:
+        """Call ``released`` for each part of a claim whose release is owed, and forget the claim.
+
+        Does nothing if no release is owed, as when another process was quicker. Waits for a thread of ``allocate``,
+        however long it runs. A cancelled call can be repeated.
+
+        Raises:
+            KdpError: A step failed; call this again later.
+        """
+        record = await self._read(claim)
+        if record is None or not record.is_over:
+            return
+        await self._hide(claim)
+        await self.hooks.await_allocate(claim)
+        if self.hooks.overridden("released"):
+            record = self._of_this_boot(record)
+            for position, part in enumerate(record.parts):
+                if not part.is_released:
+                    record = await self._released(record, position)
+        await self._forget(claim)
 
     def _begun(self, record: Record, before: Record | None) -> Record:
         """Return a new record with what an earlier try has left of it."""
@@ -190,16 +231,25 @@ class ClaimLifecycle:
         spec = spec_of(self.driver, record, devices)
         return attrs.evolve(record, is_complete=True, spec=None if spec is None else spec.as_json())
 
-    async def _undo(self, record: Record) -> None:
-        await self.hooks.await_allocate(record.claim)
-        if self.hooks.overridden("released") and record.parts:
-            if record.is_complete:
-                record = attrs.evolve(record, is_complete=False)
-                await self._save(record)
-            for position, part in enumerate(record.parts):
-                if not part.is_released:
-                    record = await self._released(record, position)
-        await self._forget(record.claim)
+    async def _end(self, record: Record) -> Record | None:
+        """End a claim that has a record; return its record if its release is owed."""
+        owes = self.hooks.is_allocating(record.claim) or (self.hooks.overridden("released") and record.owed)
+        if not owes:
+            await self._forget(record.claim)
+            self._tell("unprepared", record.claim)
+            return None
+        if not record.is_over:
+            record = attrs.evolve(record, is_complete=False, over_since=time.time())
+            await self._save(record)
+            self._tell("unprepared", record.claim)
+        return record
+
+    def _of_this_boot(self, record: Record) -> Record:
+        """Return a record without the states of another boot."""
+        if record.boot_id == self.boot_id:
+            return record
+        parts = tuple(part if part.is_released else attrs.evolve(part, state={}) for part in record.parts)
+        return attrs.evolve(record, boot_id=self.boot_id, parts=parts)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -243,10 +293,13 @@ class ClaimLifecycle:
 
         Raises:
             ClaimError: One has.
+            OwedError: One has had it, and must be released first.
         """
         known = self.files.known()
         self.hooks.look_elsewhere()
-        check_free(record, known, self.hooks.withheld(known, of=record.claim))
+        owing = check_free(record, known, self.hooks.withheld(known, of=record.claim))
+        if owing:
+            raise OwedError(owing)
 
     async def _save(self, record: Record) -> None:
         await offload(lambda: self.files.store.write(record))
@@ -292,7 +345,8 @@ class ClaimLifecycle:
     async def _released(self, record: Record, position: int) -> Record:
         """Call ``released`` for a part, and have the claim's record say so as soon as it has returned; return that.
 
-        What is saved afterwards is written first: once the hook has returned, nothing may fail that repeats it.
+        What is saved afterwards is written first. If the disk fails although that is written, the hook's success is
+        remembered, so that only the save is repeated.
         """
         part = record.parts[position]
         released = record.with_part(position, attrs.evolve(part, is_released=True))
@@ -305,20 +359,20 @@ class ClaimLifecycle:
             if state != part.state:  # what is done need not be done again
                 begun = record.with_part(position, attrs.evolve(part, state=check_state(state)))
                 await offload(lambda: self.files.store.write(begun, must_last=False))
-            if self.scrubs:
-                since = being_scrubbed(time.strftime("since %H:%M:%S"), time.monotonic())
-                self.unscrubbed.setdefault(record.claim.uid, since)
-                self.hooks.judge_again()
             raise
+        self.hooks.note_released(record.claim, part, is_saved=False)
         await offload(lambda: self.files.store.commit(draft, released))
+        self.hooks.note_released(record.claim, part, is_saved=True)
         return released
 
     async def _forget(self, claim: Claim) -> None:
         """Remove all of a claim's files, its record last."""
         await offload(lambda: self.files.remove(claim.uid))
-        self.unscrubbed.pop(claim.uid, None)
         self.hooks.judge_again()
-        self._tell("unprepared", claim)
+
+    async def _hide(self, claim: Claim) -> None:
+        """Remove what containers get of a claim."""
+        await offload(lambda: self.files.hide(claim.uid))
 
     async def _clear(self, claim: Claim) -> None:
         """Remove the files that a claim may have left of which nothing is known."""

@@ -5,6 +5,7 @@ devices from here and now. What is not for this driver is left alone; everything
 `ClaimError` with a sentence for the claim's author.
 
 * Requests keep their full name, as ``gpu/large``, for parameters and hooks; the kubelet gets the base name, ``gpu``.
+* A device whose last claim is over, but not released, is not refused here: Prepare waits for the release.
 * A device belongs to one claim at a time. Of a shared device several may have a share each, and admin access disturbs
   nobody. The scheduler keeps to it. If it did not, the claim is refused, and the present holder keeps the device.
 * One allocation of a backend is one request of a claim. A request that got two shares of one device is two allocations,
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ClaimError, InvalidValueError
 from ...model.quantities import Quantity
 from ...supervision.backend_validation import resource_of
+from ...supervision.conditions import lets_allocate
 from ..names import device_name
 from ..render import health_key
 from .checkpoint import ClaimPart, Record, Use
@@ -123,8 +125,8 @@ def _allocation(item: Mapping[str, Any], claim: Claim) -> Mapping[str, Any]:
     return allocation
 
 
-def check_free(record: Record, known: Iterable[Record], withheld: Mapping[str, Holding]) -> None:
-    """Check that no other claim has one of a claim's devices.
+def check_free(record: Record, known: Iterable[Record], withheld: Mapping[str, Holding]) -> list[Record]:
+    """Check that no other claim has one of a claim's devices; return the claims whose release must come first.
 
     Args:
         record: The claim.
@@ -138,14 +140,22 @@ def check_free(record: Record, known: Iterable[Record], withheld: Mapping[str, H
         if (holding := withheld.get(use.device_id)) is not None and not use.is_admin:
             raise ClaimError(f"device {use.name}: is {holding}; it is free when that has ended")
     wanted = {(use.pool, use.name): use for use in record.uses if not use.is_admin}
+    owing: list[Record] = []
     for other in known:
-        for use in other.uses if other.claim.uid != record.claim.uid else ():
+        if other.claim.uid == record.claim.uid:
+            continue
+        for use in other.owed if other.is_over else other.uses:
             mine = wanted.get((use.pool, use.name))
-            if mine is not None and _collide(mine, use):
+            if mine is None or not _collide(mine, use):
+                continue
+            if not other.is_over:
                 raise ClaimError(
                     f"device {use.name}: is already prepared for claim {other.held.name} ({other.claim.uid}); a device "
                     "serves one claim, unless each has a share of it"
                 )
+            owing.append(other)
+            break
+    return owing
 
 
 def _collide(one: Use, other: Use) -> bool:
@@ -187,8 +197,8 @@ def _use(result: Mapping[str, Any], device: Device, driver: str) -> Use:
 
 
 def _check_health(device: Device, result: Mapping[str, Any], driver: str) -> None:
-    """Refuse a sick device, unless its request tolerates that."""
-    if device.health.is_healthy or result.get("adminAccess"):
+    """Refuse a sick device, unless its request tolerates that, or Prepare waits for the condition's end."""
+    if device.health.is_healthy or result.get("adminAccess") or lets_allocate(device.health.conditions):
         return
     key = health_key(driver)
     for toleration in result.get("tolerations") or ():

@@ -4,7 +4,9 @@ What is done for a claim, in which order and why, is said by `ClaimLifecycle`. O
 under its lock, for all callers in all processes. An error is one claim's own: others go on. In this process
 
 * what is begun for a claim goes on when the kubelet loses interest; it joins in when it asks again;
-* an Unprepare ends a Prepare, and begins when nothing of it is left: the claim ends unprepared.
+* an Unprepare ends a Prepare, and begins when nothing of it is left: the claim ends unprepared;
+* an Unprepare gives ``released`` a second, and then leaves it to `OwedReleases`; a Prepare that needs one of the
+  devices waits for that.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from .cdi_specs import current
 from .checkpoint import Use
 from .disk import ClaimFiles
 from .hooks import ClaimHooks
-from .lifecycle import ClaimLifecycle
+from .lifecycle import ClaimLifecycle, OwedError
+from .releases import OwedReleases
 from .status import ClaimStatusWriter
 
 if TYPE_CHECKING:
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from .checkpoint import Record
 
 logger = logging.getLogger(__name__)
+
+PREPARE_SECONDS = 40.0
+"""Seconds after its begin at which a Prepare ceases to wait for a release; the kubelet gives up after 45 s."""
 
 
 @final
@@ -117,10 +123,16 @@ class Preparer:
             files=self._files,
             hooks=self._hooks,
             describes=options.device_metadata,
-            scrubs=scrubs(supervisor.backend, options.release_policy),
             history=options.history,
         )
         self.doubts: Observable[None] = Observable(None)
+        self._releases = OwedReleases(
+            driver,
+            self._life,
+            self._locks,
+            scrubs=scrubs(supervisor.backend, options.release_policy),
+            doubts=self.doubts,
+        )
         self._preparing: dict[str, asyncio.Task[JobOutcome]] = {}
         self._undoing: dict[str, asyncio.Task[JobOutcome]] = {}
         self._is_closed = False
@@ -140,7 +152,10 @@ class Preparer:
         return outcomes
 
     async def unprepare(self, claims: Iterable[Claim]) -> dict[str, JobOutcome]:
-        """Undo claims, also those that are unknown or gone; returns one outcome for each, by UID. Raises nothing."""
+        """End claims, also those that are unknown or gone; returns one outcome for each, by UID. Raises nothing.
+
+        Waits for ``released`` for `kdp.dra.claims.releases.UNPREPARE_SECONDS`; what it still owes is repeated.
+        """
         unique = {claim.uid: claim for claim in claims}
         if self._statuses is not None:
             for uid in unique:
@@ -152,7 +167,7 @@ class Preparer:
         if self._statuses is not None:
             self._statuses.close()
         self._is_closed = True
-        jobs = {*self._preparing.values(), *self._undoing.values()}
+        jobs = {*self._preparing.values(), *self._undoing.values(), *self._releases.close()}
         if jobs:
             _, left = await asyncio.wait(jobs, timeout=seconds)
             for job in left:
@@ -170,7 +185,7 @@ class Preparer:
         if undoes and uid in self._preparing:
             self._preparing[uid].cancel()
             await asyncio.wait({self._preparing[uid]})
-        jobs, live = (self._undoing, self._life.unprepare) if undoes else (self._preparing, self._life.prepare)
+        jobs, live = (self._undoing, self._ended) if undoes else (self._preparing, self._begun)
         job = jobs.get(uid)
         if job is None:
             if self._is_closed:
@@ -184,12 +199,11 @@ class Preparer:
         return job.result()
 
     async def _lived(self, claim: Claim, live: Callable[[Claim], Awaitable[tuple[Use, ...]]]) -> JobOutcome:
-        """Do something for a claim, under its lock."""
+        """Do something for a claim, and tell what has become of it."""
         extra: dict[str, str] = {}
         try:
             check_claim_uid(claim.uid)
-            async with self._locks.claim(claim.uid):
-                return JobOutcome(devices=await live(claim))
+            return JobOutcome(devices=await live(claim))
         except KdpError as error:
             text = sentence(error)
             if isinstance(error, AllocationError) and error.__cause__ is None:  # not what kdp made of a contradiction
@@ -204,6 +218,41 @@ class Preparer:
         if self._history is not None:
             self._history.add("failed", self._driver, f"claim {name}: {text}")
         return JobOutcome(error=text)
+
+    async def _begun(self, claim: Claim) -> tuple[Use, ...]:
+        """Prepare a claim when the releases that must come first have succeeded; return what the kubelet is told."""
+        until = time.monotonic() + PREPARE_SECONDS
+        while True:
+            try:
+                await self._check_over(claim)
+                async with self._locks.claim(claim.uid):
+                    return await self._life.prepare(claim)
+            except OwedError as error:
+                owing = error.owing
+            await self._releases.wait(owing, until)
+
+    async def _check_over(self, claim: Claim) -> None:
+        """Look whether a claim's release is owed, without its lock: a process may have that while ``released`` runs.
+
+        Raises:
+            CheckpointError: The disk does not say.
+            OwedError: It is.
+        """
+        record = await offload(partial(self.store.read, claim.uid))
+        if record is not None and record.is_over:
+            raise OwedError([record])
+
+    async def _ended(self, claim: Claim) -> tuple[Use, ...]:
+        """End a claim, and give its release a moment; return nothing to tell."""
+        try:
+            await self._check_over(claim)
+            async with self._locks.claim(claim.uid):
+                owed = await self._life.unprepare(claim)
+        except OwedError as error:
+            [owed] = error.owing
+        if owed is not None:
+            await self._releases.settle(owed)
+        return ()
 
     # -- what a spec means later ---------------------------------------------------------------------------------------
 
@@ -226,27 +275,12 @@ class Preparer:
             looks = (each.outdated(device, now) for each in given.get(device.id, ()))
             if (outdated := next((look for look in looks if look is not None), None)) is not None:
                 found[device.id] = (outdated,)
-        for device_id, scrub in self._withheld().items():
+        for device_id, scrub in self._releases.conditions(self.store.known).items():
             found[device_id] = (*found.get(device_id, ()), scrub)
         return found
 
     def _prepared(self) -> list[Record]:
         return [*filter(self._life.is_prepared, self.store.known)]
-
-    def _withheld(self) -> dict[str, Condition]:
-        """Return the condition of each device after a claim that kdp could not release."""
-        unscrubbed = self._life.unscrubbed
-        if not unscrubbed:
-            return {}
-        known = self.store.known
-        in_use = {use.device_id for each in known if each.claim.uid not in unscrubbed for use in each.owed}
-        return {
-            use.device_id: unscrubbed[record.claim.uid]
-            for record in known
-            if record.claim.uid in unscrubbed
-            for use in record.owed
-            if use.device_id not in in_use
-        }
 
     async def renew(self) -> None:
         """Write the specs of prepared claims anew where what they mean has changed. Called after each discovery.
@@ -282,6 +316,8 @@ class Preparer:
     async def recover(self) -> list[str]:
         """Find claims again whose record is lost or broken, by their CDI specs; returns their UIDs. For the start.
 
+        Begins the releases that an earlier process owed.
+
         Raises:
             CheckpointError: The disk does not take it.
         """
@@ -293,7 +329,21 @@ class Preparer:
                 if await offload(partial(self._files.recover, uid)):
                     made.append(uid)
                     logger.warning("%s: claim %s was found again by its CDI spec", self._driver, uid)
+        self._take_over(found)
         return made
+
+    async def take_over(self) -> None:
+        """Begin the releases that another process of the driver owed and has not finished. Called now and then.
+
+        Raises:
+            CheckpointError: The disk does not say what there is.
+        """
+        self._take_over(await offload(self.store.all))
+
+    def _take_over(self, found: Iterable[Record]) -> None:
+        for record in found if not self._is_closed else ():
+            if record.is_over:
+                self._releases.begin(record)
 
     async def collect(self, *, grace: float) -> list[str]:
         """Undo claims that are gone from the API for so many seconds; returns their UIDs. Called every now and then.
@@ -306,7 +356,8 @@ class Preparer:
             CheckpointError: The disk does not say what there is.
         """
         await offload(self._files.remove_drafts)
-        claims = [record.claim for record in await offload(self._files.known)]
+        # A claim that is over is ended already, in the API or not.
+        claims = [record.claim for record in await offload(self._files.known) if not record.is_over]
         uids = {claim.uid for claim in claims}
         self._missing = {uid: at for uid, at in self._missing.items() if uid in uids}
         undone: list[str] = []

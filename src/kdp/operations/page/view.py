@@ -246,6 +246,12 @@ def _measured(values: Mapping[str, float], measures: Mapping[str, _Document]) ->
     return [element("ul", *shown, class_="measures")]
 
 
+def _claim_badge(claim: _Document) -> Element:
+    if claim["is_over"]:
+        return _badge("Ended, not released", "doubt")
+    return _badge("Prepared", "good") if claim["is_prepared"] else _badge("Being prepared", "doubt")
+
+
 def _claims(resource: _Document) -> Iterable[Element]:
     claims: Sequence[_Document] | None = resource.get("claims")
     if claims is None:
@@ -261,7 +267,7 @@ def _claims(resource: _Document) -> Iterable[Element]:
             element("th", foreign(each["name"]), scope="row", role="rowheader", data_label="Claim"),
             element(
                 "td",
-                _badge("Prepared", "good") if each["is_prepared"] else _badge("Being prepared", "doubt"),
+                _claim_badge(each),
                 role="cell",
                 data_label="State",
             ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kdp.deviceplugin.options import Pace
@@ -24,3 +26,50 @@ def test_a_device_that_had_been_erased_after_three_minutes_was_withheld_for_five
         allocations.failed(record, 100.0)
         found.append(record.retry_at - 100.0)
     assert found == pauses
+
+
+R = "example.com/toy"
+
+
+def given(uid: str, state: dict[str, Any], second: float, *, boot_id: str = "now") -> AllocationRecord:
+    return AllocationRecord(uid=uid, resource=R, ids=("w0",), state=state, is_seen=True, at=(boot_id, second))
+
+
+@pytest.mark.parametrize(
+    "older",
+    [given("a", {"of": "pod A"}, 5.0), given("a", {"of": "pod A"}, 9e6, boot_id="before")],
+    ids=["the same boot", "another boot"],
+)
+def test_a_container_got_the_state_of_the_pod_that_had_its_device_before(older: AllocationRecord) -> None:
+    """In an update, the new process had given the device to pod B, and then took over what the old one owed of A."""
+    allocations = Allocations(Pace(), boot_id="now")
+    newer = given("b", {"of": "pod B"}, 7.0)
+    allocations.add(newer, 100.0)
+    allocations.adopt([older], 101.0)
+    assert allocations.newest(R, ["w0"]) is newer
+    assert allocations.newest_of(R, "w0") is newer
+    assert {each.uid for each in allocations.owed()} == {"a", "b"}
+
+
+def test_an_equal_allocation_of_before_took_the_place_of_the_present_one() -> None:
+    allocations = Allocations(Pace(), boot_id="now")
+    newer, older = given("b", {}, 7.0), given("a", {}, 5.0)
+    allocations.add(newer, 100.0)
+    allocations.adopt([older], 101.0)
+    assert allocations.owed() == [newer]
+    latest = given("c", {}, 8.0)
+    assert allocations.add(latest, 102.0) is newer
+    assert allocations.owed() == [latest]
+
+
+def test_the_devices_of_a_release_that_are_away_are_a_release_of_their_own() -> None:
+    allocations = Allocations(Pace())
+    allocations.scrub(R)
+    record = AllocationRecord(uid="u", resource=R, ids=("w0", "w1"), state={"n": 1}, is_back=True)
+    allocations.add(record, 0.0)
+    assert allocations.back(1.0) == [record]
+    part = allocations.split(record, "v", ["w0"])
+    assert (record.ids, part.ids, part.state, part.is_back) == (("w1",), ("w0",), {"n": 1}, True)
+    allocations.released(record)
+    assert allocations.withheld(R, ["w0", "w1"]) == {"w0": part}
+    assert allocations.back(2.0) == [part]

@@ -545,8 +545,8 @@ MUTANTS = [
     Mutant(
         4,
         "one that is being released is the same",
-        "            if not other.is_handed_out and not other.is_back:\n                self._remove",
-        "            if True:\n                self._remove",
+        "            if not other.is_handed_out and not other.is_back and not use.is_back:",
+        "            if True:",
     ),
     Mutant(
         5,

@@ -88,7 +88,7 @@ class Node(RuleBasedStateMachine):
             self.holdings.take_back(R, each)
             self.holdings.begin(R, each, self.now)
             use = self.module.AllocationRecord(
-                uid=f"u{next(self.numbers)}", resource=R, ids=each, state={}, is_started=False
+                uid=f"u{next(self.numbers)}", resource=R, ids=each, state={}, is_started=False, at=("", self.now)
             )
             uids.append(use.uid)
             self.holdings.add(use, self.now)
@@ -202,6 +202,7 @@ class Node(RuleBasedStateMachine):
         return [
             self.module.AllocationRecord(
                 uid=use.uid,
+                at=use.at,
                 resource=R,
                 ids=use.ids,
                 state=use.state,
@@ -239,7 +240,7 @@ MUTANTS = [
     Mutant(
         8,
         "an equal allocation replaces one that came back",
-        "if not other.is_handed_out and not other.is_back:",
+        "if not other.is_handed_out and not other.is_back and not use.is_back:",
         "if not other.is_handed_out:",
     ),
     Mutant(
@@ -282,9 +283,15 @@ MUTANTS = [
     ),
     Mutant(
         8,
+        "what another process gave before has not come back",
+        "self._came_back(min(use, other, key=self._order))",
+        "pass",
+    ),
+    Mutant(
+        9,
         "what is taken over is the newest",
-        "                self._came_back(use)\n                for each",
-        "                for each",
+        "return use.at[0] == self._boot_id, use.at[1]",
+        "return True, 0.0",
     ),
     Mutant(
         10,

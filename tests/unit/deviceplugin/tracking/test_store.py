@@ -6,17 +6,21 @@ import json
 import logging
 import os
 import re
+import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import anyio
+import attrs
 import pytest
 
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
 from kdp.deviceplugin.tracking.store import AllocationStore, saved_beside
 from kdp.errors import InvalidValueError
 from kdp.storage import locks
+from kdp.storage.journal import Journal, read
 from kdp.supervision.given import Given
 from kdp.supervision.hooks import check_state
 from kdp_testkit.patience import PATIENCE
@@ -46,6 +50,25 @@ def contents(allocations: Sequence[AllocationRecord]) -> list[dict[str, object]]
     return [each.as_json() for each in allocations]
 
 
+async def save(store: AllocationStore, records: Sequence[AllocationRecord], *, patience: float = PATIENCE) -> bool:
+    store.match(records)
+    return await store.saved(patience=patience)
+
+
+def replace(store: AllocationStore, *records: AllocationRecord) -> None:
+    """Replace the file of a store, as its thread does after a failed append."""
+    journal = store._journal  # pyright: ignore[reportPrivateUsage]
+    assert journal is not None
+    journal._is_whole = False  # pyright: ignore[reportPrivateUsage]
+    journal.write({each.uid: each.as_json() for each in records})
+
+
+def saved_in(directory: Path) -> list[str]:
+    """Return the uids of the allocations in the only file of a directory."""
+    [name] = files(directory)
+    return [*read((directory / name).read_bytes(), field="allocations").records]
+
+
 def files(directory: Path) -> list[str]:
     return sorted(os.listdir(directory))
 
@@ -61,8 +84,8 @@ async def test_what_a_tests_kubelet_gave_says_nothing_of_the_nodes(
     plugins, state = tmp_path / "plugins", tmp_path / "state"
     plugins.mkdir()
     killed = AllocationStore(state, RESOURCE, plugins)
-    assert await killed.save([ONE], patience=PATIENCE)
-    killed.close()
+    assert await save(killed, [ONE], patience=PATIENCE)
+    await killed.close(PATIENCE)
     [name] = files(state)
     await eventually_free(state / name)
     assert await AllocationStore(state, RESOURCE, PLUGINS).adopt() == []
@@ -83,8 +106,8 @@ async def test_what_must_be_scrubbed_outlives_a_loss_of_power(tmp_path: Path, mo
     for scrubs in (False, True):
         synced.clear()
         store = AllocationStore(tmp_path, RESOURCE, PLUGINS, scrubs=scrubs)
-        assert await store.save([ONE], patience=PATIENCE)
-        store.close()
+        assert await save(store, [ONE], patience=PATIENCE)
+        await store.close(PATIENCE)
         assert (synced[-1] == str(tmp_path)) is scrubs
 
 
@@ -93,19 +116,19 @@ async def test_a_file_stays_locked_whose_name_cannot_be_synced(tmp_path: Path, m
     store = AllocationStore(tmp_path, RESOURCE, PLUGINS, scrubs=True)
     with monkeypatch.context() as patched:
         patched.setattr("kdp.storage.files.sync_names", read_only)
-        assert not await store.save([ONE], patience=PATIENCE)
+        assert not await save(store, [ONE], patience=PATIENCE)
     other = AllocationStore(tmp_path, RESOURCE, PLUGINS, scrubs=True)
     assert await other.adopt() == []
     assert other.has_neighbours
-    assert await store.save([], patience=PATIENCE)
+    assert await save(store, [], patience=PATIENCE)
     assert files(tmp_path) == []
 
 
 async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
     first = AllocationStore(tmp_path / "state", RESOURCE, PLUGINS)
     assert await first.adopt() == []
-    assert await first.save([ONE], patience=PATIENCE)
-    assert await first.save([ONE, TWO], patience=PATIENCE)
+    assert await save(first, [ONE], patience=PATIENCE)
+    assert await save(first, [ONE, TWO], patience=PATIENCE)
     [name] = files(tmp_path / "state")
     assert name.startswith("example.com_widget.")
     second, third = (
@@ -113,18 +136,18 @@ async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
         AllocationStore(tmp_path / "state", RESOURCE, PLUGINS),
     )
     assert await second.adopt() == []  # its process lives
-    first.close()
+    await first.close(PATIENCE)
     await eventually_free(tmp_path / "state" / name)
     assert contents(await second.adopt()) == contents([ONE, TWO])
     assert await third.adopt() == []  # another one was quicker
     assert name in files(tmp_path / "state")  # until it is safe elsewhere
     second.take()
-    assert await second.save([ONE, TWO], patience=PATIENCE)
+    assert await save(second, [ONE, TWO], patience=PATIENCE)
     assert name not in files(tmp_path / "state")
-    assert await second.save([], patience=PATIENCE)
+    assert await save(second, [], patience=PATIENCE)
     assert files(tmp_path / "state") == []
     for each in (second, third):
-        each.close()
+        await each.close(PATIENCE)
 
 
 async def test_a_process_that_saved_in_that_moment_was_taken_for_ended(
@@ -132,13 +155,13 @@ async def test_a_process_that_saved_in_that_moment_was_taken_for_ended(
 ) -> None:
     """In an update, a pod was started on what a pod of the old process had left, and nobody cleaned up after that."""
     old, new = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
-    assert await old.save([ONE], patience=PATIENCE)
+    assert await save(old, [ONE], patience=PATIENCE)
     lock, saved = locks.lock, list[AllocationStore]()
 
     def save_first(descriptor: int) -> bool:
         if not saved:
             saved.append(old)
-            old._replace([ONE, TWO])  # pyright: ignore[reportPrivateUsage]
+            replace(old, ONE, TWO)
         return lock(descriptor)
 
     monkeypatch.setattr(locks, "lock", save_first)
@@ -146,7 +169,7 @@ async def test_a_process_that_saved_in_that_moment_was_taken_for_ended(
     assert new.has_neighbours
     assert contents(await new.neighbours()) == contents([ONE, TWO])
     for each in (old, new):
-        each.close()
+        await each.close(PATIENCE)
 
 
 async def test_a_second_container_that_waited_for_a_process_saw_none_while_the_first_looked_again(
@@ -154,9 +177,9 @@ async def test_a_second_container_that_waited_for_a_process_saw_none_while_the_f
 ) -> None:
     """It was started on what a pod of the other process had left: in the midst of a look there was no neighbour."""
     old, new = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
-    assert await old.save([ONE], patience=PATIENCE)
+    assert await save(old, [ONE], patience=PATIENCE)
     assert await new.adopt() == []
-    old.close()
+    await old.close(PATIENCE)
     await eventually_free(tmp_path / files(tmp_path)[0])
     adopt, seen = new._adopt, list[bool]()  # pyright: ignore[reportPrivateUsage]
     lock = locks.lock
@@ -174,23 +197,23 @@ async def test_a_second_container_that_waited_for_a_process_saw_none_while_the_f
     monkeypatch.setattr(new, "_adopt", observed)
     assert contents(await new.adopt()) == contents([ONE])
     assert (seen, new.has_neighbours) == ([True, True], False)
-    new.close()
+    await new.close(PATIENCE)
 
 
 async def test_a_save_amid_an_adoption_lost_what_a_dead_process_gave(tmp_path: Path) -> None:
     """Its file was removed before anybody had taken it over: a process that was killed in that moment lost it."""
     dead, living = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
-    assert await dead.save([ONE], patience=PATIENCE)
-    dead.close()
+    assert await save(dead, [ONE], patience=PATIENCE)
+    await dead.close(PATIENCE)
     [name] = files(tmp_path)
     await eventually_free(tmp_path / name)
     assert contents(await living.adopt()) == contents([ONE])
-    assert await living.save([TWO], patience=PATIENCE)  # of an Allocate that came meanwhile
+    assert await save(living, [TWO], patience=PATIENCE)  # of an Allocate that came meanwhile
     assert name in files(tmp_path)
     living.take()
-    assert await living.save([ONE, TWO], patience=PATIENCE)
+    assert await save(living, [ONE, TWO], patience=PATIENCE)
     assert name not in files(tmp_path)
-    living.close()
+    await living.close(PATIENCE)
 
 
 async def test_an_allocation_was_told_as_saved_while_the_file_with_it_was_still_to_be_written(
@@ -198,30 +221,27 @@ async def test_an_allocation_was_told_as_saved_while_the_file_with_it_was_still_
 ) -> None:
     """Another save was waiting behind it; a process that was killed then lost the allocation, and scrubbed nothing."""
     store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
-    busy, disk, entered = threading.Event(), threading.Event(), threading.Event()
-    write = store._replace
+    disk, entered = threading.Event(), threading.Event()
+    write = Journal.write
 
-    def slow(allocations: Sequence[AllocationRecord]) -> None:
+    def slow(journal: Journal, changes: Mapping[str, Mapping[str, object] | None]) -> None:
         entered.set()
         assert disk.wait(PATIENCE)
-        write(allocations)
+        write(journal, changes)
 
-    monkeypatch.setattr(store, "_replace", slow)
-    store._worker.submit(lambda: busy.wait(PATIENCE))
-    first, second = (asyncio.ensure_future(store.save(each, patience=PATIENCE)) for each in ([ONE], [ONE, TWO]))
-    await asyncio.sleep(0)  # both are on their way
-    busy.set()
+    monkeypatch.setattr(Journal, "write", slow)
+    store.put(ONE)
+    first = asyncio.ensure_future(store.saved(patience=PATIENCE))
     assert await asyncio.get_running_loop().run_in_executor(None, entered.wait, PATIENCE)
+    store.put(TWO)
+    second = asyncio.ensure_future(store.saved(patience=PATIENCE))
     done, _ = await asyncio.wait({first, second}, timeout=0.1)
     assert not done
     disk.set()
     assert await first
-    assert [each["uid"] for each in json.loads((tmp_path / files(tmp_path)[0]).read_text())["allocations"]] == [
-        ONE.uid,
-        TWO.uid,
-    ]
     assert await second
-    store.close()
+    assert saved_in(tmp_path) == [ONE.uid, TWO.uid]
+    await store.close(PATIENCE)
 
 
 async def eventually_free(path: Path) -> None:
@@ -241,22 +261,23 @@ async def eventually_free(path: Path) -> None:
 
 async def test_other_resources_are_left_alone(tmp_path: Path) -> None:
     other = AllocationStore(tmp_path, f"{RESOURCE}.shared", PLUGINS)
-    assert await other.save([ONE], patience=PATIENCE)
+    assert await save(other, [ONE], patience=PATIENCE)
     [name] = files(tmp_path)
-    other.close()
+    await other.close(PATIENCE)
     await eventually_free(tmp_path / name)
     ours = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     assert await ours.adopt() == []
-    assert await ours.save([TWO], patience=PATIENCE)
+    assert await save(ours, [TWO], patience=PATIENCE)
     assert len(files(tmp_path)) == 2
-    ours.close()
+    await ours.close(PATIENCE)
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("", "it is broken (JSONDecodeError"),
-        ('{"version": 1, "resource": "example.com/widget", "allocations": [7]}', "it is broken (TypeError"),
+        ('{"version": 1, "resource": "example.com/widget", "allocations": 7}', "it is broken (ValueError"),
+        ('{"version": 1, "resource": "example.com/widget"}', "it is broken (it has no list 'allocations')"),
         ('{"version": 2, "holdings": []}', "it has version 2, but this kdp reads version 1 only"),
         ('{"version": 1, "resource": "example.com/other", "allocations": []}', "resource 'example.com/other'"),
     ],
@@ -275,7 +296,7 @@ async def test_a_file_that_cannot_be_used_is_set_aside_and_said(
     assert name in record.getMessage()
     assert await store.adopt() == []
     assert len(caplog.records) == 1
-    store.close()
+    await store.close(PATIENCE)
 
 
 async def test_a_directory_that_cannot_be_made_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -283,15 +304,15 @@ async def test_a_directory_that_cannot_be_made_is_said_once(tmp_path: Path, capl
     (tmp_path / "state").write_text("a file is in the way")
     store = AllocationStore(tmp_path / "state" / "below", RESOURCE, PLUGINS)
     await store.adopt()
-    assert not await store.save([ONE])
-    assert not await store.save([ONE, TWO])
+    assert not await save(store, [ONE])
+    assert not await save(store, [ONE, TWO])
     warnings = [r.getMessage() for r in caplog.records if "cannot be written" in r.getMessage()]
     assert len(warnings) == 1
     assert "not released if this process is killed" in warnings[0]
     (tmp_path / "state").unlink()
-    assert await store.save([ONE], patience=PATIENCE)
+    assert await save(store, [ONE], patience=PATIENCE)
     assert caplog.records[-1].getMessage() == f"{RESOURCE}: allocations are saved again"
-    store.close()
+    await store.close(PATIENCE)
 
 
 async def test_a_disk_that_hangs_holds_nobody_up(
@@ -300,13 +321,13 @@ async def test_a_disk_that_hangs_holds_nobody_up(
     read_end, write_end = os.pipe()
     monkeypatch.setattr(os, "fsync", lambda _: os.read(read_end, 1))
     store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
-    assert not await store.save([ONE], patience=0.05)
+    assert not await save(store, [ONE], patience=0.05)
     assert "has not taken the allocations within 0.05 s" in caplog.text
     os.close(write_end)  # and comes back
-    assert await store.save([ONE, TWO], patience=PATIENCE)
+    assert await save(store, [ONE, TWO], patience=PATIENCE)
     [name] = files(tmp_path)
     assert [each["uid"] for each in json.loads((tmp_path / name).read_text())["allocations"]] == ["u1", "u2"]
-    store.close()
+    await store.close(PATIENCE)
     os.close(read_end)
 
 
@@ -318,12 +339,12 @@ async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_ca
     with without_threads():
         assert await store.adopt() == []
         assert store.has_neighbours  # so that it is asked again
-        assert not await store.save([ONE])
+        assert not await save(store, [ONE])
     assert "is not read: can't start new thread" in caplog.text
     assert await store.adopt() == []
     assert not store.has_neighbours
-    assert await store.save([ONE], patience=PATIENCE)
-    store.close()
+    assert await save(store, [ONE], patience=PATIENCE)
+    await store.close(PATIENCE)
 
 
 @pytest.mark.parametrize("state", [{"a": object()}, {"a": float("nan")}, None])
@@ -348,11 +369,9 @@ def test_a_state_that_cannot_be_saved_did_not_say_where(state: object, says: str
 async def test_what_was_saved_after_the_end_kept_the_file_from_the_next_one(tmp_path: Path) -> None:
     """In one process, as after a change of the configuration: it was taken for a living neighbour's for good."""
     ended = AllocationStore(tmp_path, RESOURCE, PLUGINS)
-    await ended.save([])
-    ended.close()
-    assert await ended.save(
-        [AllocationRecord(uid="1", resource=RESOURCE, ids=("w0",), state={}, is_seen=True)], patience=PATIENCE
-    )
+    await save(ended, [])
+    await ended.close(PATIENCE)
+    assert await save(ended, [attrs.evolve(ONE, uid="1")])
     [name] = files(tmp_path)
     await eventually_free(tmp_path / name)
     next_one = AllocationStore(tmp_path, RESOURCE, PLUGINS)
@@ -383,3 +402,91 @@ async def test_a_damaged_record_ended_the_process(damage: dict[str, object], tmp
     store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
     assert await store.adopt() == []
     assert store.has_lost
+
+
+async def test_a_save_that_failed_was_repeated_by_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk was full for one Allocate; then nobody saved again, and an orderly stop did not either."""
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+    assert await save(store, [ONE])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", lambda *_: read_only(tmp_path))
+        assert not await save(store, [ONE, TWO])
+        assert store.problem is not None
+        assert store.behind == {"w1", "w2"}
+    with anyio.fail_after(PATIENCE):
+        while store.problem is not None:  # no call asks for it
+            await store.changes.after(store.changes.version)
+    assert saved_in(tmp_path) == [ONE.uid, TWO.uid]
+    assert not store.behind
+    await store.close(PATIENCE)
+
+
+async def test_a_stop_saved_nothing(tmp_path: Path) -> None:
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+    store.put(ONE)
+    assert await store.close(PATIENCE) == frozenset()
+    assert saved_in(tmp_path) == [ONE.uid]
+
+
+async def test_a_stop_tells_what_the_disk_did_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+    assert await save(store, [ONE, TWO])
+    monkeypatch.setattr(os, "pwrite", lambda *_: read_only(tmp_path))
+    monkeypatch.setattr("kdp.storage.files.replace_locked", lambda *_: read_only(tmp_path))
+    store.drop(ONE.uid)
+    assert await store.close(0.2) == {"w0"}
+
+
+async def test_a_state_directory_that_was_removed_stayed_empty(tmp_path: Path) -> None:
+    """All allocations were forgotten, and nothing said so, if no Allocate came any more."""
+    store = AllocationStore(tmp_path / "state", RESOURCE, PLUGINS)
+    assert await save(store, [ONE])
+    shutil.rmtree(tmp_path / "state")
+    store.look()
+    assert await store.saved(patience=PATIENCE)
+    assert saved_in(tmp_path / "state") == [ONE.uid]
+    shutil.rmtree(tmp_path / "state")
+    await store.close(PATIENCE)
+    assert saved_in(tmp_path / "state") == [ONE.uid]
+
+
+async def test_a_take_over_that_was_cancelled_kept_the_file_for_ever(tmp_path: Path) -> None:
+    """It stayed locked, and neither this process nor another read it again."""
+    dead, living = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(2))
+    assert await save(dead, [ONE])
+    await dead.close(PATIENCE)
+    gate = threading.Event()
+    living._worker.submit(lambda: gate.wait(PATIENCE))  # pyright: ignore[reportPrivateUsage]
+    adopting = asyncio.ensure_future(living.adopt())
+    await asyncio.sleep(0)
+    adopting.cancel()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await adopting
+    assert contents(await living.adopt()) == contents([ONE])
+    await living.close(PATIENCE)
+
+
+async def test_a_dead_file_that_cannot_be_removed_released_its_allocations_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, living, last = (AllocationStore(tmp_path, RESOURCE, PLUGINS) for _ in range(3))
+    assert await save(dead, [ONE, TWO])
+    await dead.close(PATIENCE)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda path, **_: read_only(path))
+        living.match(await living.adopt())
+        living.take()
+        assert not await living.saved(patience=PATIENCE)
+        living.drop(ONE.uid)
+        assert await living.close(0.5) == {"w0", "w1", "w2"}
+        living._worker.end()  # pyright: ignore[reportPrivateUsage]
+        writer = living._writer  # pyright: ignore[reportPrivateUsage]
+        assert writer is not None
+        writer.cancel()
+        for descriptor, _ in living._dead.values():  # pyright: ignore[reportPrivateUsage]
+            locks.close(descriptor)
+        living._let_go()  # pyright: ignore[reportPrivateUsage]
+    assert len(files(tmp_path)) == 2
+    assert contents(await last.adopt()) == contents([TWO])
+    await last.close(PATIENCE)

@@ -14,6 +14,7 @@ from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking.allocations import Allocations
 from kdp.deviceplugin.tracking.store import AllocationStore
 from kdp.supervision.hooks import check_state
+from kdp_testkit.patience import PATIENCE
 
 RESOURCE = "example.com/widget"
 PLUGINS = Path("/var/lib/kubelet/device-plugins")
@@ -50,10 +51,12 @@ def test_a_ledger_is_taken_over_or_set_aside(tmp_path: Path, figure: Callable[[s
             check_state(record.state)
             allocations.suspects(record)
             allocations.released(record)
+        store.match(found)
         store.take()
-        assert await store.save(found), "what was read can be written"
-        assert await store.save([])
-        store.close()
+        assert await store.saved(patience=PATIENCE), "what was read can be written"
+        store.match([])
+        assert await store.saved(patience=PATIENCE)
+        assert not await store.close(PATIENCE)
 
     inputs = replaced([LEDGER]).map(as_bytes) | damaged([as_bytes(LEDGER)])
     tried = fuzz("ledger", lambda data: anyio.run(take_over, data), (), inputs, examples=150)

@@ -85,7 +85,7 @@ class Widgets(kdp.DeviceBackend):
     """Devices that all are /dev/null. ``given`` is the hardware: which claims and requests have it."""
 
     resource = "example.com/widget"
-    poll_interval = None
+    poll_interval: float | None = None
     config = Mode
 
     def __init__(self, *ids: str) -> None:
@@ -143,6 +143,7 @@ class World:
         self.boot_id = "boot-1"
         self.metadata = False
         self.scrubs = False
+        self._started: list[Preparer] = []
         self.preparer = self.start()
 
     def start(self) -> Preparer:
@@ -157,7 +158,19 @@ class World:
             release_policy="scrub" if self.scrubs else None,
         )
         self.preparer = Preparer(DRIVER, supervisor=self.supervisor, host=Host(), options=options)
+        self._started.append(self.preparer)
         return self.preparer
+
+    async def close(self) -> None:
+        """End all drivers."""
+        for each in self._started:
+            await each.close(0)
+
+    async def restart(self, boot_id: str | None = None) -> None:
+        """End the driver, and start it anew, after a reboot if a boot is given; what an earlier one owed goes on."""
+        await self.close()
+        self.boot_id = boot_id or self.boot_id
+        await self.start().recover()
 
     def spec(self, names: Claim) -> CdiSpec | None:
         """Return a claim's CDI spec as a runtime reads it."""
@@ -180,7 +193,12 @@ async def running(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
         try:
-            yield World(folder, Claims(), supervisor)
+            world = World(folder, Claims(), supervisor)
+            try:
+                yield world
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await world.close()
         finally:
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):

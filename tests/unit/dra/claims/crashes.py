@@ -22,6 +22,8 @@ from tests.killer import Killer
 from typing_extensions import override
 
 import kdp
+from kdp.dra.claims import releases
+from kdp_testkit.patience import PATIENCE
 
 from .claim_objects import claim, result
 from .claims_world import Widgets, running
@@ -124,6 +126,7 @@ def forked(folder: Path, at: int, kind: str, *calls: str) -> tuple[str, list[dic
 
 def main() -> None:
     folder = Path(sys.argv[1])
+    releases.UNPREPARE_SECONDS = PATIENCE  # type: ignore[misc] # what is killed is a release that Unprepare waits for
     lives: tuple[tuple[str, tuple[str, ...]], ...] = (("prepare", ()), ("unprepare", ("prepare",)))
     for kind, (crashed, before) in itertools.product(KINDS, lives):
         for at in range(1000):

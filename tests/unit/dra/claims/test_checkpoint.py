@@ -21,7 +21,7 @@ from kdp.dra.claims import disk
 from kdp.dra.claims.checkpoint import ClaimPart, Record, Store, Use
 from kdp.dra.claims.disk import Locks
 from kdp.errors import CheckpointError
-from kdp.storage import reading
+from kdp.storage import files, reading
 from kdp.supervision.given import Given
 from kdp_testkit.patience import PATIENCE
 
@@ -52,6 +52,12 @@ def record(number: int = 0, **changes: Any) -> Record:
     return attrs.evolve(whole, **changes)
 
 
+def stateless(number: int = 0, **changes: Any) -> Record:
+    """Return a record that needs no copy."""
+    whole = record(number, **changes)
+    return whole.with_part(0, attrs.evolve(whole.parts[0], state={}))
+
+
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     store = Store(tmp_path / "claims")
     assert store.read(claim().uid) is None
@@ -63,7 +69,8 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert store.all() == [record(0), record(1, is_complete=False)]
     store.remove(claim().uid)
     assert store.all() == [record(1, is_complete=False)]
-    assert [path.name for path in store.directory.iterdir()] == [f"{claim(1).uid}.json"]
+    name = f"{claim(1).uid}.json"
+    assert sorted(path.name for path in store.directory.iterdir()) == [f".{name}.copy", name]
     assert store.directory.stat().st_mode & 0o777 == 0o700
 
 
@@ -167,11 +174,11 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 def test_a_broken_file_is_set_aside_and_said(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = Store(tmp_path)
     for number in (0, 1):
-        store.write(record(number))
+        store.write(stateless(number))
     file = tmp_path / f"{claim().uid}.json"
     broken = BROKEN[name](file.read_bytes())
     file.write_bytes(broken)
-    assert store.all() == [record(1)], "the others are as before"
+    assert store.all() == [stateless(1)], "the others are as before"
     assert store.set_aside == [claim().uid]
     [aside] = [path for path in tmp_path.iterdir() if "set-aside" in path.name]
     assert aside.read_bytes() == broken
@@ -179,6 +186,95 @@ def test_a_broken_file_is_set_aside_and_said(name: str, tmp_path: Path, caplog: 
     assert store.read(claim().uid) is None
     store.write(record())
     assert store.read(claim().uid) == record()
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_damaged_record_lost_the_state_that_a_hook_had_left(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(tmp_path)
+    store.write(record())
+    file, copy = tmp_path / f"{claim().uid}.json", tmp_path / f".{claim().uid}.json.copy"
+    file.write_bytes(BROKEN[name](file.read_bytes()))
+    assert store.read(claim().uid) == record()
+    assert f"{file}: read from its copy {copy.name}" in caplog.text
+    assert store.set_aside == [claim().uid]
+    assert Store(tmp_path).all() == [record()], "the next process reads the copy, too"
+    copy.write_bytes(BROKEN[name](copy.read_bytes()))
+    assert store.read(claim().uid) is None, "both are damaged"
+    assert store.remove(claim().uid)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_outlived_the_state_of_its_record(tmp_path: Path) -> None:
+    """A reboot empties the state; the damaged record of the new boot then came back with the old state."""
+    store = Store(tmp_path)
+    store.write(record())
+    store.write(stateless(boot_id="next boot"))
+    assert [path.name for path in tmp_path.iterdir()] == [f"{claim().uid}.json"]
+    store.commit(store.draft(record()), record())
+    assert len(list(tmp_path.iterdir())) == 2, "what replaces a record by a draft has a copy, too"
+
+
+def test_a_full_disk_failed_a_write_although_the_record_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    replace = files.replace
+
+    def full(file: Path, data: bytes, **options: Any) -> None:
+        if file.name.endswith(".copy"):
+            raise OSError(28, "No space left on device")
+        replace(file, data, **options)
+
+    monkeypatch.setattr(files, "replace", full)
+    store.write(record())
+    assert store.read(claim().uid) == record()
+
+
+def test_a_record_goes_after_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash between the two left a copy, which is a claim without a record."""
+    store = Store(tmp_path)
+    store.write(record())
+    removed: list[str] = []
+    monkeypatch.setattr(os, "listdir", lambda _: [f"{claim().uid}.json", f".{claim().uid}.json.copy"])
+    monkeypatch.setattr(files, "remove", lambda path: removed.append(path.name))
+    store.remove(claim().uid)
+    assert removed == [f".{claim().uid}.json.copy", f"{claim().uid}.json"]
+
+
+# -- claims that are over ----------------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_is_over_does_not_look_prepared() -> None:
+    over = Record.decode(record(is_complete=False, over_since=1700000000.0).encode())
+    assert over.is_over
+    assert (over.held.is_prepared, over.held.is_over) == (False, True)
+
+
+def test_an_earlier_version_can_release_a_claim_that_is_over() -> None:
+    """826155c7 has no ``over_since``: it keeps the field, and sees a claim that is started and not released."""
+    body = json.loads(record(is_complete=False, over_since=1700000000.0).encode().partition(b"\n")[2])
+    fields_of_826155c7 = {
+        *("claim", "is_complete", "boot_id", "parts", "devices", "spec", "config", "pod_claim", "class_name"),
+    }
+    assert body.keys() - fields_of_826155c7 == {"over_since"}
+    assert not body["is_complete"]
+    assert [part["is_released"] for part in body["parts"]] == [False]
+    assert body["parts"][0]["state"] == {"n": [1, "ü"]}
+
+
+def test_a_record_of_an_earlier_version_is_not_over() -> None:
+    body = json.loads(record(is_complete=False).encode().partition(b"\n")[2])
+    del body["over_since"]
+    assert not Record.decode(_file(body, version=1, readable_by=1)).is_over
+
+
+def test_a_claim_that_an_earlier_version_has_prepared_again_is_not_over() -> None:
+    body = json.loads(record(is_complete=False, over_since=1700000000.0).encode().partition(b"\n")[2])
+    body["is_complete"] = True  # it keeps the fields that it does not know
+    found = Record.decode(_file(body, version=1, readable_by=1))
+    assert (found.is_over, found.is_complete) == (False, True)
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "link"])
@@ -197,7 +293,7 @@ def test_what_is_no_file_is_set_aside_and_nobody_waits(tmp_path: Path, kind: str
 
 def test_a_disk_that_is_full_leaves_the_old_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
-    store.write(record())
+    store.write(stateless())
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -205,8 +301,8 @@ def test_a_disk_that_is_full_leaves_the_old_record(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(CheckpointError, match=r"cannot be written: No space left on device; kdp must keep there"):
-            store.write(record(is_complete=False))
-    assert store.read(claim().uid) == record()
+            store.write(stateless(is_complete=False))
+    assert store.read(claim().uid) == stateless()
     assert [path.name for path in tmp_path.iterdir()] == [f"{claim().uid}.json"], "no draft is left"
 
 

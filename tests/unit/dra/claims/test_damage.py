@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 from typing_extensions import override
 
 import kdp
+from kdp.dra.claims import prepare, releases
 from kdp.dra.claims.prepare import JobOutcome
 from kdp.model.claims import Claim
 
@@ -62,8 +64,16 @@ def record_of(world: World, names: Claim) -> Path:
     return world.preparer.store.directory / f"{names.uid}.json"
 
 
-async def prepared(world: World, number: int, *devices: str) -> str:
+def copy_of(world: World, names: Claim) -> Path:
+    return world.preparer.store.directory / f".{names.uid}.json.copy"
+
+
+async def prepared(world: World, number: int, *devices: str, within: float | None = None) -> str:
     names = world.api.put(claim(number), [result(device, f"r{device}") for device in devices])
+    if within is not None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(prepare, "PREPARE_SECONDS", within)
+            return (await world.preparer.prepare([names]))[names.uid].error
     return (await world.preparer.prepare([names]))[names.uid].error
 
 
@@ -88,8 +98,49 @@ async def test_a_claim_whose_record_is_damaged_is_undone_and_leaves_nothing(
     DAMAGES[damage](record_of(world, claim(0)))
     assert await unprepared(world, 0) == ""
     assert backend.calls[-1] == ("released", "claim-0", "rw0", ("w0",))
+    assert backend.allocations[-1].state == {"times": 1}
     assert world.files == []
     assert world.preparer.store.set_aside == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_claim_whose_record_and_copy_are_damaged_is_undone_by_its_spec(
+    world: World, backend: Widgets, damage: str
+) -> None:
+    assert await prepared(world, 0, "w0") == ""
+    DAMAGES[damage](record_of(world, claim(0)))
+    DAMAGES[damage](copy_of(world, claim(0)))
+    assert await unprepared(world, 0) == ""
+    assert backend.calls[-1] == ("released", "claim-0", "rw0", ("w0",))
+    assert backend.allocations[-1].state == {}
+    assert world.files == []
+
+
+async def test_the_disk_failed_after_released_and_the_hook_was_repeated(
+    world: World, backend: Widgets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each retry of the save called the hook again."""
+    assert await prepared(world, 0, "w0") == ""
+    fails, replaced = True, list[Path]()
+    rename = os.rename
+
+    def eio(source: Path, target: Path) -> None:
+        if fails and any(call[0] == "released" for call in backend.calls):
+            replaced.append(target)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    monkeypatch.setattr(releases, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(os, "rename", eio)
+    assert await unprepared(world, 0) == ""
+    await until(lambda: replaced.count(record_of(world, claim(0))) > 5, "the save is retried")
+    assert "cannot be written: Input/output error" in await prepared(world, 1, "w0", within=0.0)
+    fails = False
+    await until(lambda: not world.files)
+    assert [call[0] for call in backend.calls] == ["allocate", "released"]
+    assert await prepared(world, 1, "w0") == ""
+    assert await unprepared(world, 1) == ""
+    assert [call[0] for call in backend.calls] == ["allocate", "released"] * 2, "the next claim is released, too"
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -118,6 +169,7 @@ async def test_a_claim_that_left_while_it_was_prepared_kept_its_devices_for_anot
 async def test_a_claim_of_which_nothing_is_known_leaves_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:
     assert await prepared(world, 0, "w0") == ""
     DAMAGES["cut"](record_of(world, claim(0)))
+    DAMAGES["cut"](copy_of(world, claim(0)))
     DAMAGES["cut"](world.cdi.file("widget.example.com/claim", claim(0).uid))
     assert await unprepared(world, 0) == ""
     assert world.files == []
@@ -134,12 +186,15 @@ async def test_released_is_called_once_although_there_are_no_descriptors_after_i
     async with running(tmp_path, backend) as world:
         assert await prepared(world, 0, "w0", "w1") == ""
         backend.calls.clear()
-        for _ in range(2):  # one for each request
-            assert await unprepared(world, 0) != ""
-            backend.heal()
+        monkeypatch.setattr(releases, "FIRST_PAUSE", 0.01)
         assert await unprepared(world, 0) == ""
+
+        def is_over() -> bool:
+            backend.heal()
+            return not world.files
+
+        await until(is_over)
         assert sorted(call[2] for call in backend.calls) == ["rw0", "rw1"]
-        assert world.files == []
 
 
 async def test_a_spec_that_could_not_be_read_was_taken_for_none_and_nothing_was_released(

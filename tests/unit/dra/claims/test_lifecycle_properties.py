@@ -21,7 +21,7 @@ import kdp
 from kdp.cdi import CdiDevice
 from kdp.cluster.api import ApiError
 from kdp.dra.claims.checkpoint import ClaimPart, Record, Use
-from kdp.dra.claims.lifecycle import ClaimLifecycle
+from kdp.dra.claims.lifecycle import ClaimLifecycle, OwedError
 from kdp.model.claims import Claim
 
 from ...mutants import holds, live
@@ -46,6 +46,7 @@ STEPS = (
     "commit",
     "await_allocate",
     "release",
+    "hide",
     "clear",
     "forget",
 )
@@ -93,7 +94,11 @@ class OnPaper(ClaimLifecycle):
 
     @override
     async def _released(self, record: Record, position: int) -> Record:
-        return self.life.step("release", lambda: self.life.release(record, position))
+        return self.life.step("release", lambda: self.life.released(record, position))
+
+    @override
+    async def _hide(self, claim: Claim) -> None:
+        self.life.step("hide", self.life.wipe_specs)
 
     @override
     async def _clear(self, claim: Claim) -> None:
@@ -113,7 +118,7 @@ class HooksOnPaper:
         self._life = life
 
     def overridden(self, hook: str) -> bool:
-        return hook != "allocate" or self._life.allocates
+        return self._life.allocates if hook == "allocate" else self._life.releases
 
     async def devices(self) -> Mapping[str, kdp.Device]:
         return self._life.step("devices", lambda: DEVICES)
@@ -130,6 +135,9 @@ class HooksOnPaper:
         """No claim has a device under another name."""
         return {}
 
+    def is_allocating(self, claim: Claim) -> bool:
+        return self._life.is_allocating
+
     async def await_allocate(self, claim: Claim) -> None:
         self._life.step("await_allocate", self._life.await_allocate)
 
@@ -138,6 +146,7 @@ class Life(RuleBasedStateMachine):
     """One claim on one node. The disk is a record, hardware is a set of parts."""
 
     allocates: ClassVar[bool] = True
+    releases: ClassVar[bool] = True
     hits: ClassVar[Counter[tuple[str, str]]] = Counter()
 
     def __init__(self) -> None:
@@ -149,7 +158,8 @@ class Life(RuleBasedStateMachine):
         self.given: set[object] = set()
         self.owed: set[object] = set()
         self.states: dict[object, Mapping[str, Any]] = {}
-        self.has_awaited = False
+        self.is_over = False
+        self.is_allocating = False
         self.answers_api = True
         self.released_once: set[object] = set()
         self.taken: list[str] = []
@@ -165,6 +175,7 @@ class Life(RuleBasedStateMachine):
     def reboot(self) -> None:
         self.boot += 1
         self.has_spec = False
+        self.is_allocating = False
         self.given.clear()
         self.states.clear()
 
@@ -184,6 +195,8 @@ class Life(RuleBasedStateMachine):
             holds(2, {*self.taken} <= {"read", "fetch", "restore"}, f"a prepared claim is touched: {self.taken}")
             holds(2, answer in (None, before.uses), f"{answer} is told, and {before.uses} was")
             holds(2, answer is None or self.has_spec, "the spec is missing")
+        if before is not None and before.is_over:
+            holds(3, self.taken == ["read"], f"a release is owed, and Prepare did {self.taken}")
         if answer is not None:
             assert self.record is not None
             parts = {part.key for part in self.record.parts}
@@ -191,8 +204,22 @@ class Life(RuleBasedStateMachine):
 
     @rule(failure=FAILURES)
     def unprepare(self, failure: tuple[int, str] | None) -> None:
-        answer = self.lived(self.lifecycle.unprepare(CLAIM), failure)
-        assert answer is None or (self.record is None and not self.owed)
+        answer = self.lived(self.ended(), failure)
+        holds(10, {*self.taken} <= {"read", "save", "clear", "forget"}, f"Unprepare did {self.taken}")
+        if answer is not None:
+            [owed] = answer
+            assert (self.record, self.is_over) == (owed, owed is not None)
+
+    @rule(failure=FAILURES)
+    def release(self, failure: tuple[int, str] | None) -> None:
+        was_over = self.is_over
+        answer = self.lived(self.tried(), failure)
+        assert answer is None or not was_over or self.record is None
+
+    @rule()
+    def end_late(self) -> None:
+        """A thread of ``allocate`` ends that nobody waits for."""
+        self.is_allocating = False
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
@@ -207,17 +234,23 @@ class Life(RuleBasedStateMachine):
         boot = f"boot-{self.boot}"
         return OnPaper(driver=DRIVER, pool=POOL, boot_id=boot, api=unused, files=unused, hooks=hooks, life=self)
 
+    async def ended(self) -> tuple[Record | None]:
+        return (await self.lifecycle.unprepare(CLAIM),)
+
+    async def tried(self) -> tuple[()]:
+        await self.lifecycle.release(CLAIM)
+        return ()
+
     def lived(self, life: Coroutine[None, None, _T], failure: tuple[int, str] | None) -> _T | None:
         """Live, and return the answer; None: a step failed."""
         self.failure = failure or (-1, "")
-        self.has_awaited = False
         self.taken = []
         try:
             life.send(None)
         except StopIteration as end:
             answer: _T = end.value
             return answer
-        except (FailedError, ApiError):
+        except (FailedError, ApiError, OwedError):
             return None
         raise AssertionError("a step waited")
 
@@ -246,6 +279,7 @@ class Life(RuleBasedStateMachine):
     def start(self, record: Record) -> Mapping[int, Any]:
         parts = {part.key for part in record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
+        holds(3, not self.is_over, "the claim is over, and is started again")
         for part in record.parts:
             expected = self.states.get(part.key, {})
             holds(7, part.state == expected, f"{part.request} starts with {part.state} and not {expected}")
@@ -258,7 +292,7 @@ class Life(RuleBasedStateMachine):
         record = self.record
         is_started = record is not None and not record.is_complete and record.boot_id == f"boot-{self.boot}"
         holds(1, is_started and record and part.key in {each.key for each in record.parts}, f"the disk has {record}")
-        self.has_awaited = False
+        self.is_allocating = self.failure == (len(self.taken) - 1, "after")  # its caller is answered at the deadline
         self.released_once.discard(part.key)
         self.given.add(part.key)
         self.owed.add(part.key)
@@ -272,6 +306,7 @@ class Life(RuleBasedStateMachine):
     def commit(self, record: Record) -> Record:
         parts = {part.key for part in record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
+        holds(3, not self.is_over, "the claim is over, and is prepared again")
         self.released_once -= parts
         self.given |= parts
         self.owed |= parts
@@ -279,15 +314,17 @@ class Life(RuleBasedStateMachine):
         return record
 
     def await_allocate(self) -> None:
-        self.has_awaited = True
+        self.is_allocating = False
 
-    def release(self, record: Record, position: int) -> Record:
+    def released(self, record: Record, position: int) -> Record:
         part = record.parts[position]
         assert self.record is not None
         there = {each.key: each for each in self.record.parts}
-        holds(5, not self.record.is_complete, "the record says that the claim is complete")
+        holds(5, self.record.is_over, "the record does not say that the release is owed")
         holds(5, not there[part.key].is_released, f"{part.request} is released already")
-        holds(8, self.has_awaited, "nobody has waited for threads of allocate")
+        expected = self.states.get(part.key, {})
+        holds(7, part.state == expected, f"{part.request} is released with {part.state} and not {expected}")
+        holds(8, not self.is_allocating, "nobody has waited for threads of allocate")
         holds(9, part.key not in self.released_once, f"{part.request} is released again")
         self.released_once.add(part.key)
         self.given.discard(part.key)
@@ -297,8 +334,11 @@ class Life(RuleBasedStateMachine):
         return released
 
     def forget(self) -> None:
-        holds(6, not self.owed, f"{self.owed} was not released")
-        self.record, self.has_spec = None, False
+        holds(6, not (self.releases and self.owed), f"{self.owed} was not released")
+        holds(8, not self.is_allocating, "a thread of allocate runs for a claim that is forgotten")
+        self.owed.clear()
+        self.given.clear()
+        self.record, self.has_spec, self.is_over = None, False, False
         self.states.clear()
 
     def write(self, record: Record) -> None:
@@ -307,6 +347,7 @@ class Life(RuleBasedStateMachine):
             parts = {part.key for part in record.parts}
             holds(4, parts <= self.given, f"saved as complete, and allocated is {self.given}")
         self.record = Record.decode(record.encode())
+        self.is_over = self.record.is_over
         self.states = {
             part.key: part.state
             for part in record.parts
@@ -320,32 +361,47 @@ class PlainLife(Life):
     allocates = False
 
 
+class UnreleasedLife(Life):
+    """The backend has no hook ``released``."""
+
+    releases = False
+
+
 def test_every_life_keeps_the_invariants() -> None:
     live(Life, examples=200, steps=15)
     live(PlainLife, examples=100, steps=15)
+    live(UnreleasedLife, examples=100, steps=15)
 
 
 def test_a_life_that_ends_at_any_step_is_made_good() -> None:
-    """Each step of a Prepare and of an Unprepare fails before and after its effect, and then comes what may."""
+    """Each step of a Prepare, an Unprepare, and a release fails before and after its effect; then comes what may."""
     hits: Counter[tuple[str, str]] = Counter()
     between: list[Callable[[Life], None]] = [
         lambda _: None,
         lambda life: life.reboot(),
         lambda life: life.allocate_anew(["w2"]),
         lambda life: life.wipe_specs(),
+        lambda life: life.unprepare(None),
     ]
-    kinds = (type(kind.__name__, (kind,), {"hits": hits}) for kind in (Life, PlainLife))
-    for kind, failure, crashed, comes in itertools.product(kinds, FAILURES_ALL, ("prepare", "unprepare"), between):
+    kinds = (type(kind.__name__, (kind,), {"hits": hits}) for kind in (Life, PlainLife, UnreleasedLife))
+    calls = ("prepare", "unprepare", "release")
+    for kind, failure, crashed, comes in itertools.product(kinds, FAILURES_ALL, calls, between):
         life: Life = kind()
         if crashed == "prepare":
             life.prepare(failure, answers_api=True)
         else:
             life.prepare(None, answers_api=True)
-            life.unprepare(failure)
+            life.unprepare(None if crashed == "release" else failure)
+        if crashed == "release":
+            life.release(failure)
         comes(life)
+        for _ in range(2):  # a Prepare of another allocation ends the old one
+            life.prepare(None, answers_api=True)
+            life.release(None)
         life.prepare(None, answers_api=True)
         life.prepare(failure, answers_api=True)
         life.unprepare(None)
+        life.release(None)
         assert life.record is None
         life.unprepare(failure)  # of a claim that is unknown by now
     missing = {(name, when) for name in STEPS for when in ("done", "before", "after")} - hits.keys()
@@ -354,7 +410,7 @@ def test_a_life_that_ends_at_any_step_is_made_good() -> None:
 
 def test_an_unknown_claim_is_unprepared_without_a_hook() -> None:
     life = Life()
-    assert life.lived(life.lifecycle.unprepare(CLAIM), None) == ()
+    assert life.lived(life.ended(), None) == (None,)
     assert life.taken == ["read", "clear"]
 
 

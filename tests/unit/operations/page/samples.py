@@ -66,7 +66,7 @@ def hostile_document(text: str) -> dict[str, Any]:
         device(text, held_by=text, numa_nodes=[0], measured={"power": 1.0}),
         sick("gpu-1", text, unit=text, numa_nodes=[1]),
     ]
-    claims = [{"name": text, "uid": text, "devices": [text], "is_prepared": True}]
+    claims = [{"name": text, "uid": text, "devices": [text], "is_prepared": True, "is_over": False}]
     slices = {"generation": 1, "count": 1, "problem": text, "withheld": {text: text}}
     return document(
         resource(*devices, name=text, state=text, reason=text, cdi=text, claims=claims, slices=slices),

@@ -51,8 +51,9 @@ def test_what_is_wrong_stands_at_the_top() -> None:
 
 def test_a_driver_has_its_slices_and_claims() -> None:
     claims = [
-        {"name": "default/c0", "uid": "u", "devices": ["gpu-0", "gpu-1"], "is_prepared": True},
-        {"name": "default/c1", "uid": "v", "devices": ["gpu-2"], "is_prepared": False},
+        {"name": "default/c0", "uid": "u", "devices": ["gpu-0", "gpu-1"], "is_prepared": True, "is_over": False},
+        {"name": "default/c1", "uid": "v", "devices": ["gpu-2"], "is_prepared": False, "is_over": False},
+        {"name": "default/c2", "uid": "w", "devices": ["gpu-3"], "is_prepared": False, "is_over": True},
     ]
     slices = {
         "generation": 4,
@@ -64,7 +65,10 @@ def test_a_driver_has_its_slices_and_claims() -> None:
     assert "ResourceSlices: 2 slices published, generation 4." in text
     assert "no right to update" in text
     assert "p0 is not published: the API server has DRAPartitionableDevices off" in text
-    assert "Claim State Devices default/c0 Prepared gpu-0, gpu-1 default/c1 Being prepared gpu-2" in text
+    assert (
+        "Claim State Devices default/c0 Prepared gpu-0, gpu-1 default/c1 Being prepared gpu-2 "
+        "default/c2 Ended, not released gpu-3" in text
+    )
     assert "No slices yet." in shown(
         resource(device(), claims=[], slices={"generation": 0, "count": 0, "problem": None})
     )

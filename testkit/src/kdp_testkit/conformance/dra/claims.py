@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 CHECKS: Checks[DraScene] = Checks()
 
+_MOMENT = 3.0
+"""Seconds for which a driver may let a Prepare wait; kdp's would wait for 40."""
+
 _ONE_ENTRY = "exactly one entry for each claim of the request, keyed by its UID; errors are in the entries"
 
 
@@ -464,20 +467,38 @@ async def _unwritable(scene: DraScene) -> str:
 
 @CHECKS.add(
     34,
-    "a failed release of hardware is retried",
-    expected="Unprepare fails while the release fails, no other claim gets the device, and a later Unprepare succeeds",
-    rule="the kubelet asks again for ever; what the driver forgets is never given back",
-    cure="answer with the error, keep the state, and release at the next call",
+    "a pod ends although its hardware cannot be released",
+    expected=(
+        "Unprepare succeeds while the release fails; no other claim gets the device then, and one gets it afterwards"
+    ),
+    rule="until Unprepare succeeds the pod is Terminating, and its node cannot be drained to repair the hardware",
+    cure="save that the release is owed, answer, and repeat it; refuse claims with the device until it has succeeded",
 )
 async def _jammed(scene: DraScene) -> str:
     device, claim, other = await scene.rivals()
     await scene.prepared(claim)
     await scene.instance.block_release(True)
-    error = (await scene.unprepare(claim))[claim.uid]
-    scene.require(error, "the hardware could not be given back, and Unprepare succeeded")
-    await scene.refused(other, f"{device['name']}, which could not be given back,")
-    await scene.instance.block_release(False)
+    began = anyio.current_time()
     await scene.unprepared(claim)
+    took = anyio.current_time() - began
+    error = await _refusal(scene, other)
+    scene.require(error is not None, f"{device['name']}, which could not be given back, was prepared")
+    await scene.instance.block_release(False)
+
+    async def is_free() -> bool:
+        return await _refusal(scene, other) is None
+
+    await scene.until(is_free, scene.limit(20.0), "the device that could be given back is refused to the next claim")
     await scene.unprepared(other)
     await scene.require_free(device)
-    return error
+    return f"Unprepare took {took:.1f} s; {error}"
+
+
+async def _refusal(scene: DraScene, claim: ClaimEntry) -> str | None:
+    """Prepare a claim, and return the error; the driver may also let the kubelet wait. `None` if it is prepared."""
+    async with scene.connection() as driver:
+        try:
+            _, error = (await driver.prepare([claim], _MOMENT))[claim.uid]
+        except CallError as late:
+            return str(late)
+    return error or None

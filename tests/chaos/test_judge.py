@@ -1,0 +1,130 @@
+"""The judge sees a lost allocation, excuses only what a crash could lose, and judges states and nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from .dra.judge import DraJudge
+from .judge import Judge
+
+TOY = "example.com/toy"
+
+
+def _given(judge: Judge, number: str, *ids: str, pod: str = "pod", saved: bool = True) -> None:
+    nodes = [f"/dev/{device}" for device in ids]
+    judge.allocated(number, ids, nodes)
+    envs = {"TOY_NUMBER": number, "TOYS": ",".join(ids)}
+    judge.admitted(pod, ids, envs, nodes, resource=TOY, saved=saved)
+
+
+def test_an_allocation_that_nobody_remembers_is_forgotten_while_its_pod_lives() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0")
+    _given(judge, "second", "toy1", pod="other")
+    assert judge.forgotten({"first"}) == ["second of toy1"]
+    assert judge.forgotten({"first", "second"}) == []
+
+
+@pytest.mark.parametrize(
+    ("saved", "has_survived", "excused", "is_owed"),
+    [
+        (False, False, True, False),
+        (True, False, True, True),
+        (False, True, True, True),
+        (False, False, False, True),
+    ],
+)
+def test_only_what_could_not_be_saved_is_excused(
+    *, saved: bool, has_survived: bool, excused: bool, is_owed: bool
+) -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0", saved=saved)
+    if has_survived:
+        judge.survived(["first"])
+    judge.died(excused=excused)
+    judge.leaving("pod")
+    assert judge.lost == (["first"] if is_owed else [])
+
+
+def test_a_peace_ends_the_excuse() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0", saved=False)
+    judge.saved(["first"], listed=())
+    judge.died(excused=True)
+    judge.leaving("pod")
+    assert judge.lost == ["first"]
+
+
+def test_an_excused_allocation_may_be_released_without_its_state() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0", "toy1", saved=False)
+    judge.died(excused=True)
+    judge.leaving("pod")
+    assert judge.lost == []
+    judge.released(None, ["toy0"])
+    judge.released(None, ["toy1"])
+    assert judge.violations == []
+
+
+def test_a_release_with_an_empty_state_needs_a_crash() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0")
+    judge.leaving("pod")
+    judge.released(None, ["toy0"])
+    assert [text[:6] for text in judge.violations] == ["rule 3"]
+
+
+def test_a_release_of_a_device_that_another_pod_may_have_is_not_due() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0")
+    judge.saved(["first"], listed=["first"])
+    judge.leaving("pod")
+    assert judge.due(all_=False) == ["first of toy0"]
+    _given(judge, "second", "toy0", pod="other")
+    assert judge.due(all_=False) == []
+    assert judge.due(all_=True) == ["first of toy0"]
+
+
+def test_a_container_gets_the_state_of_its_own_allocation() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0")
+    judge.prepared("first", ["toy0"])
+    judge.started("pod")
+    assert judge.violations == []
+    judge.prepared("older", ["toy0"])
+    assert [text[:7] for text in judge.violations] == ["rule 11"]
+
+
+def test_a_device_is_released_between_two_containers_if_it_is_scrubbed() -> None:
+    judge = Judge(scrubs=True)
+    _given(judge, "first", "toy0")
+    judge.prepared("first", ["toy0"])
+    judge.leaving("pod")
+    _given(judge, "second", "toy0", pod="other")
+    judge.prepared("second", ["toy0"])
+    assert [text[:7] for text in judge.violations] == ["rule 11"]
+
+
+def test_two_names_of_one_node_are_one_device() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0")
+    judge.allocated("second", ["moved1"], ["/dev/toy0"])
+    envs = {"TOY_NUMBER": "second", "TOYS": "moved1"}
+    judge.admitted("other", ["moved1"], envs, ["/dev/toy0"], resource=TOY, saved=True)
+    assert [text[:7] for text in judge.violations] == ["rule 10"]
+
+
+def test_a_device_is_not_prepared_again_before_an_owed_release() -> None:
+    judge = DraJudge()
+    for uid in ("one", "two"):
+        judge.allocated_by_scheduler(uid, uid, {"r0": ("toy0",)})
+    answer = [("pool", "toy0", ("id",))]
+    envs = {"id": {"TOY_TOY0": "toy0", "NUMBER_R0": "1"}}
+    judge.allocated("one", "r0", "1", ["toy0"], is_recorded=True)
+    judge.prepared("one", answer, envs)
+    judge.leaving("one")
+    judge.unprepared("one", [])
+    assert judge.owed_after_unprepare == ["one/r0"]
+    judge.allocated("two", "r0", "2", ["toy0"], is_recorded=False)
+    judge.prepared("two", answer, {"id": {**envs["id"], "NUMBER_R0": "2"}})
+    assert [text[:6] for text in judge.violations] == ["rule 9", "rule 3"]
