@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, final
 import attrs
 
 from ..concurrency.threads import offload
-from ..hardware.host import boot_id_of
 from ..model.devices import Health
 from ..supervision.backend_validation import class_of, resource_of
 from ..supervision.claimed import claimed_devices
@@ -50,8 +49,6 @@ class HeldDevices:
         supervisors: The backends.
         unrecorded: Returns the names of listed devices that discovery lacks and whose Allocate leaves no record.
         plugins_dir: The directory of all DRA drivers.
-
-    Attributes:
         boot_id: The boot of the node; "": unknown.
     """
 
@@ -61,7 +58,9 @@ class HeldDevices:
         tracker: Tracker,
         supervisors: Sequence[Supervisor],
         unrecorded: Callable[[], Iterable[Name]],
+        *,
         plugins_dir: Path,
+        boot_id: str,
     ) -> None:
         self._look = partial(things_of_node, host)
         self._tracker = tracker
@@ -73,7 +72,7 @@ class HeldDevices:
         self._claimed: Sequence[ClaimedDevice] = ()
         self._plugins_dir = plugins_dir
         self._mark = -1
-        self.boot_id = boot_id_of(host)
+        self._boot_id = boot_id
 
     def judge(self, supervisor: Supervisor, devices: Sequence[Device]) -> dict[str, str]:
         """Judge the newest devices of a backend. Return the reasons of the devices that are withheld, by id."""
@@ -99,7 +98,7 @@ class HeldDevices:
             return {}
         present = self._present_with(supervisor, devices)
         present.look((path for each in holdings for path in each.given.reach if path.startswith("/")), self._look)
-        self._judgment = judge(present, holdings, boot_id=self.boot_id)
+        self._judgment = judge(present, holdings, boot_id=self._boot_id)
         held, ids = {each.name for each in holdings}, {device.id for device in devices}
         return {
             name[1]: str(holding)
@@ -174,7 +173,7 @@ class HeldDevices:
         joined_env, shared = supervisor.backend.joined_env, supervisor.shared_nodes
         return {
             device.id: present.given(
-                (resource, device.id), device, joined_env, named=named, shared=shared, boot_id=self.boot_id
+                (resource, device.id), device, joined_env, named=named, shared=shared, boot_id=self._boot_id
             )
             for device in devices
             if is_recorded(device, joined_env)

@@ -103,9 +103,15 @@ class PluginManager(Service):
         self._options = options = options or ManagerOptions()
         self._host = agreed_host(backends, options.host)
         self._kubelet = KubeletWatch(options.directory, options.history)
-        self._tracker = Tracker(options, boot_id=boot_id_of(self._host))
+        boot_id = boot_id_of(self._host)
+        self._tracker = Tracker(options, boot_id=boot_id)
         self._held = HeldDevices(
-            self._host, self._tracker, self._supervisors, self._unrecorded, options.paths.plugins_dir
+            self._host,
+            self._tracker,
+            self._supervisors,
+            self._unrecorded,
+            plugins_dir=options.paths.plugins_dir,
+            boot_id=boot_id,
         )
         self._releaser = Releaser(self._tracker, self._held, judged=self._judge_again)
         self._plugins: dict[str, DevicePlugin] = {}

@@ -1,8 +1,8 @@
 """`claimed_devices`: the devices that DRA drivers of this node have prepared for claims, as the drivers' files say.
 
 A driver keeps one file for each claim, ``<plugins directory>/<driver>/claims/<claim UID>.json``, until the claim is
-unprepared. A device plugin reads them after a switch of the node back from a driver, and a driver reads those of a
-driver with another name. The file is the only proof that a container may still have the device, because pods with
+unprepared. A device plugin reads them after the node has switched back from a driver. A driver reads the files of
+drivers with other names. The file is the only proof that a container may still have the device, because pods with
 claims outlive their driver.
 
 A file has two lines: a head, and the claim, whose bytes must have the digest in the head. So a later version may add

@@ -329,8 +329,8 @@ class AllocationRecords:
                 self._drop(resource, each)
         if owner.scrubs:
             self.save([resource.name])  # also the allocations that have come back, because the kubelet gives this one
-        if owner.scrubs and not await self._saved(resource):
-            raise AllocationError(f"{resource.name}: {self._why_unsaved(resource.name) or _NOT_SAVED}")
+            if not await self._saved(resource):
+                raise AllocationError(f"{resource.name}: {self._why_unsaved(resource.name) or _NOT_SAVED}")
         if record.state:  # it exists once: the kubelet can say all else again
             await self._saved(resource)
 

@@ -224,7 +224,7 @@ class AllocationStore:
             self._desire(0.0)
 
     async def close(self, patience: float) -> frozenset[str]:
-        """Write what is not on the disk yet, and let another process adopt the file.
+        """Write the remaining changes, and let another process adopt the file.
 
         Returns:
             The ids of the devices with an allocation that is not on the disk after ``patience`` seconds.
@@ -233,7 +233,7 @@ class AllocationStore:
         self._sync_at = self._write_at = time.monotonic()
         self._is_urgent.set()
         if self._journal is not None or self._pending or self._dead:
-            self._desired += 1  # also a file that somebody has removed meanwhile
+            self._desired += 1  # also a file that another program has removed
             self._start()
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=patience)
@@ -242,7 +242,7 @@ class AllocationStore:
     # -- the writer ----------------------------------------------------------------------------------------------------
 
     async def _write_all(self) -> None:
-        """Write until the file is what is desired. It ends then; the next change starts it again."""
+        """Write until the file has the last change, and end. The next change starts it again."""
         backoff = Backoff()
         while self._durable < self._desired or self._taken:
             if (pause := min(self._write_at if self._pending else float("inf"), self._sync_at) - time.monotonic()) > 0:
@@ -337,7 +337,7 @@ class AllocationStore:
         except RuntimeError as error:
             self._warn(f"{self._directory} is not read: {error}")
             self.has_neighbours = True  # for all that is known
-        # Also those of a call that was cancelled.
+        # The caller may have cancelled an earlier call, so its files count, too.
         waiting = [records for path, (_, records) in self._dead.items() if path not in self._taken]
         return [*{each.uid: each for records in waiting for each in records}.values()]
 
@@ -350,7 +350,7 @@ class AllocationStore:
             return []
 
     def take(self) -> None:
-        """Say that what `adopt` has returned is desired now; its files go when it is durable."""
+        """Have the files of the adopted allocations removed as soon as all changes so far are durable."""
         taken = [path for path in self._dead if path not in self._taken]
         if taken:
             self._desire(0.0)
@@ -392,7 +392,7 @@ class AllocationStore:
             records, damaged = self._records(contents)
             for text in damaged:
                 self._tell_damaged(path, text)
-            if damaged and self._scrubs:  # an earlier line of a record does not tell that its container has started
+            if damaged and self._scrubs:  # their last lines, with the start of the container, may be missing
                 for record in records:
                     record.is_started = record.is_seen = record.is_back = True
             self._dead[path] = descriptor, [each for each in records if each.uid not in gone]
@@ -402,7 +402,7 @@ class AllocationStore:
         found: list[AllocationRecord] = []
         for path in self._others():
             with contextlib.suppress(_OtherKubeletError, _Unreadable, OSError):
-                found += self.read(reading.read(path, follow=False))
+                found += self._records(self.contents(reading.read(path, follow=False)))[0]
         return found
 
     def _others(self) -> Iterable[Path]:
@@ -422,39 +422,46 @@ class AllocationStore:
         return [path for path in paths if path not in ours]
 
     def contents(self, text: bytes) -> Contents:
-        """Return what is in a file's text.
+        """Return the records in the bytes of a file.
 
         Raises:
-            _Unreadable: The text is not that of a file of this resource and version.
-            _OtherKubeletError: The file is of another kubelet's allocations.
+            _Unreadable: The file belongs to another resource or version, or is damaged.
+            _OtherKubeletError: Another kubelet has the allocations.
         """
-        from ...storage.journal import Contents, NoRecordsError, read
+        from ...storage.journal import NoRecordsError, read
 
-        why: ValueError | None = None
         try:
             contents = read(text, field="allocations")
         except NoRecordsError as error:
-            contents, why = Contents(head=error.head, records={}, gone=()), error
+            self._check(error.head)  # a later version may have no list
+            raise _Unreadable(f"it is broken ({error})") from None
         except ValueError as error:
             raise _Unreadable(f"it is broken ({type(error).__name__}: {error})") from None
-        version = contents.head.get("version")
-        if isinstance(version, int) and version > VERSION:
-            raise _Unreadable(f"it has version {version}, but this kdp reads version {VERSION} only")
-        if version != VERSION or contents.head.get("resource") != self._resource:
-            raise _Unreadable(f"it says version {version!r} and resource {contents.head.get('resource')!r}")
-        if (plugin_dir := str(contents.head.get("plugin_dir", self._plugin_dir))) != self._plugin_dir:
-            raise _OtherKubeletError(plugin_dir)
-        if why is not None:
-            raise _Unreadable(f"it is broken ({why})")
+        self._check(contents.head)
         return contents
 
-    def read(self, text: bytes) -> list[AllocationRecord]:
-        """Return the allocations in a file's text, without those that are damaged.
+    def _check(self, head: Mapping[str, Any]) -> None:
+        """Check the fields of a file before its records.
 
         Raises:
             _Unreadable, _OtherKubeletError: As of `contents`.
         """
-        return self._records(self.contents(text))[0]
+        version = head.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise _Unreadable(f"it has version {version}, but this kdp reads version {VERSION} only")
+        if version != VERSION or head.get("resource") != self._resource:
+            raise _Unreadable(f"it says version {version!r} and resource {head.get('resource')!r}")
+        if (plugin_dir := str(head.get("plugin_dir", self._plugin_dir))) != self._plugin_dir:
+            raise _OtherKubeletError(plugin_dir)
+
+    def checked(self, contents: Contents) -> list[AllocationRecord]:
+        """Return the allocations of a file, without the damaged ones.
+
+        Raises:
+            _Unreadable, _OtherKubeletError: As of `contents`.
+        """
+        self._check(contents.head)
+        return self._records(contents)[0]
 
     def _records(self, contents: Contents) -> tuple[list[AllocationRecord], list[str]]:
         """Return the allocations of a file, and the texts of those that are damaged."""
@@ -548,7 +555,7 @@ class AllocationOwner:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether each allocation is kept, whatever it gave."""
+        """Whether each allocation has a record, also without a state and without nodes."""
         return self.wants_release or self.has_counters or self.place is not None
 
 
@@ -613,10 +620,9 @@ def saved_beside(directory: Path, plugin_dir: Path, own: Collection[Path]) -> li
                 with contextlib.suppress(_OtherKubeletError, _Unreadable, OSError, ValueError):
                     from ...storage.journal import read
 
-                    text = reading.read(path, follow=False)
-                    head = read(text, field="allocations").head
-                    store = AllocationStore(directory, str(head.get("resource")), plugin_dir)
-                    found += [(str(head.get("class", "")), each) for each in store.read(text)]
+                    contents = read(reading.read(path, follow=False), field="allocations")
+                    store = AllocationStore(directory, str(contents.head.get("resource")), plugin_dir)
+                    found += [(str(contents.head.get("class", "")), each) for each in store.checked(contents)]
     return found
 
 
