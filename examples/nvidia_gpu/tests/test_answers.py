@@ -1,7 +1,7 @@
-"""The fake library and its node beside an H100 with driver 580.159.04, in a virtual machine of its own.
+"""Compare the fake library and its node with an H100 and an H200 of driver 580.159.04, each in a virtual machine.
 
-``data/h100-580.json`` is what `make test-gpu` printed there, ``data/h100-580.tar.gz`` what `kdp snapshot nvidia-gpu
---redact serials,addresses,secrets` took; the name of the kernel was shortened.
+`make test-gpu` printed ``data/h100-580.json`` there, and `kdp snapshot nvidia-gpu --redact serials,addresses,secrets`
+took ``data/h100-580.tar.gz``; the name of the kernel was shortened. The files of the H200 are called alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from .conftest import MakeNode
 from .support import Make, found, opened
 
 DATA = Path(__file__).parent / "data"
-H100 = NvmlState(gpus=(GpuState(name="NVIDIA H100 80GB HBM3", memory_mib=81559),), driver="580.159.04")
+
+
+def _node(name: str, memory_mib: int) -> NvmlState:
+    return NvmlState(gpus=(GpuState(name=name, memory_mib=memory_mib),), driver="580.159.04")
+
+
+CARDS = {
+    "h100-580": _node("NVIDIA H100 80GB HBM3", 81559),
+    "h200-580": _node("NVIDIA H200", 143771),
+}
+"""The fake nodes that are like the recorded ones, by the name of the recording."""
 
 OTHERWISE = {
     # Other GPUs and drivers have these, so the fake one has them.
@@ -37,10 +47,11 @@ OTHERWISE = {
 """Fields that the fake library answers otherwise, on purpose."""
 
 
-def test_the_fake_library_answers_as_an_h100(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = json.loads((DATA / "h100-580.json").read_text())
+@pytest.mark.parametrize("card", CARDS)
+def test_the_fake_library_answers_as_a_real_card(card: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = json.loads((DATA / f"{card}.json").read_text())
     codes = Codes(pynvml._nvmlGetFunctionPointer)
-    _, backend = make(H100)
+    _, backend = make(CARDS[card])
     with opened(backend):
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", codes)
         fake = answers(backend, codes)
@@ -50,11 +61,14 @@ def test_the_fake_library_answers_as_an_h100(make: Make, monkeypatch: pytest.Mon
     assert fake["events"] & real["events"] == fake["events"]
 
 
-def test_an_h100_gets_what_its_node_has(make_node: MakeNode, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("card", CARDS)
+def test_a_real_card_gets_its_nodes(
+    card: str, make_node: MakeNode, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A virtual machine has no /dev/nvidia-modeset, and its PCI functions are near no memory."""
     monkeypatch.setattr(NvmlState, "bus", staticmethod(lambda _index: "0000:00:06.0"))
-    make_node(H100)
-    host = kdp.hardware.Host.of_snapshot(DATA / "h100-580.tar.gz")
+    make_node(CARDS[card])
+    host = kdp.hardware.Host.of_snapshot(DATA / f"{card}.tar.gz")
     [device] = found(NvidiaGpu(host, strategies=["device-nodes"], library=library)).values()
     assert device.health.is_healthy
     assert device.numa_nodes == ()
@@ -66,4 +80,5 @@ def test_an_h100_gets_what_its_node_has(make_node: MakeNode, library: Path, monk
     ]
     caps = "/dev/nvidia-caps/nvidia-cap"
     assert MigMinors(host).nodes(0, 1, 0) == (f"{caps}12", f"{caps}13")
-    assert (device.attributes["product"], device.attributes["memory"]) == ("NVIDIA-H100-80GB-HBM3", 81559)
+    [gpu] = CARDS[card].gpus
+    assert (device.attributes["product"], device.attributes["memory"]) == (gpu.name.replace(" ", "-"), gpu.memory_mib)
