@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from .claims import driver
 from .idle import wake_ups
-from .kubelets import RESOURCE, Client, Nursery, plugin_socket
+from .kubelets import RESOURCE, Client, Nursery, allocate_request, plugin_socket
 from .lists import MANY, time_flips
 from .processes import REPOSITORY, Process, program
+from .programs.names import ids
 from .restarts import Outcome, bury, live, look
 from .setting import bare, variables
 from .table import Row, at_most, spread
@@ -36,6 +38,11 @@ __all__ = ["other_tree", "rows"]
 MOST = 1.03
 """What a commit may cost more; less than the noise of one figure, not of a median of pairs."""
 
+STOCK = 1000
+"""Allocations in the file of a busy node, and more than any has."""
+
+CALLS = 100
+
 _UNITS = {
     "start": "ms",
     "first list": "ms",
@@ -46,6 +53,10 @@ _UNITS = {
     "descriptors": "",
     "tasks": "",
     "memory": "MB",
+    "Allocate": "ms",
+    "Allocate, 1,000 records": "ms",
+    "Prepare": "ms",
+    "stop": "ms",
 }
 
 
@@ -98,6 +109,8 @@ def rows(setting: Setting, revision: str) -> Iterator[Row]:
                 for name, figures in pair.items():
                     for figure, value in figures.items():
                         found[name][figure].append(value)
+        for name, side in sides.items():  # once: a commit may take a minute to make that many
+            found[name]["Allocate, 1,000 records"].append(_stocked(setting, side))
         woken = _woken(setting, sides)
     for name, rate in woken.items():
         found[name]["wake-ups"].append(rate)
@@ -126,6 +139,16 @@ def _figures(setting: Setting, side: _Side, bares: list[float]) -> dict[str, flo
         client = Client(plugin_socket(root, "kdp"))
         found["flip"] = statistics.median(time_flips(plugin, client, setting.rounds(15, 6)))
         client.close()
+    with setting.node() as (root, node), side.run(program("widgets"), root) as plugin:
+        node.event("list_received", resource=RESOURCE)
+        client = Client(plugin_socket(root, "kdp"))
+        client.time_allocate(allocate_request(ids(1)), CALLS)
+        found["Allocate"] = 1e3 * statistics.median(client.time_allocate(allocate_request(ids(1)), 3 * CALLS))
+        client.close()
+        found["stop"] = 1e3 * plugin.terminate()[0]
+    with setting.directory() as root, driver(root, side.run) as caller:
+        caller.time(1, CALLS // 5)
+        found["Prepare"] = 1e3 * statistics.median(caller.time(1, CALLS))
     with setting.directory() as root:
         nursery, outcome = Nursery(root), Outcome()
         with nursery.process, side.run(program("census"), root) as plugin:
@@ -143,6 +166,19 @@ def _figures(setting: Setting, side: _Side, bares: list[float]) -> dict[str, flo
         "tasks": seen.tasks,
         "memory": seen.rss,
     }
+
+
+def _stocked(setting: Setting, side: _Side) -> float:
+    """Return the ms of an Allocate while the file has `STOCK` allocations of other devices."""
+    with setting.node() as (root, node), side.run(program("driven", str(STOCK + 1)), root):
+        node.event("list_received", healthy=STOCK + 1)
+        client = Client(plugin_socket(root, "kdp"))
+        last, *others = ids(STOCK + 1)
+        for device_id in others:
+            client.allocate([device_id])
+        took = statistics.median(client.time_allocate(allocate_request([last]), CALLS))
+        client.close()
+        return 1e3 * took
 
 
 def _start(plugin: Process, node: Process) -> float:

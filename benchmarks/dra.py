@@ -21,18 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import grpc
 from tests.node.nodekit import Cluster, Missing
 from tests.node.nodekit.cluster import NODE
 from tests.node.nodekit.tools import tool
 
 from kdp.proto import dra_v1_pb2 as pb
 
+from .claims import ClaimCaller
 from .processes import REPOSITORY, memory, processor
 from .table import Row, at_most, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from .setting import Setting
 
@@ -50,7 +50,6 @@ MANY: Final = 10_000
 CALM: Final = 1.5
 """Seconds after a change in which a driver has written all that it is going to write."""
 
-_SERVICE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/"
 _WRITES: Final = re.compile(
     r'^apiserver_request_total\{[^}]*code="2..",[^}]*resource="resourceslices",scope="resource",'
     r'[^}]*verb="(POST|PUT|PATCH|DELETE)"[^}]*\} (\d+)',
@@ -209,53 +208,16 @@ async def _start(node: _Node, setting: Setting) -> list[Row]:
 # -- Prepare, memory, one change ---------------------------------------------------------------------------------------
 
 
-class _Caller:
-    """Calls a driver as the kubelet does."""
-
-    def __init__(self, socket: Path, claims: Mapping[int, Any]) -> None:
-        self._channel = grpc.insecure_channel(f"unix:{socket}", options=[("grpc.default_authority", "localhost")])
-        grpc.channel_ready_future(self._channel).result(10.0)
-        calls: list[Any] = []
-        for method, message in (
-            ("Prepare", pb.NodePrepareResourcesResponse),
-            ("Unprepare", pb.NodeUnprepareResourcesResponse),
-        ):
-            calls.append(
-                self._channel.unary_unary(f"{_SERVICE}Node{method}Resources", response_deserializer=message.FromString)
-            )
-        self._prepare, self._unprepare = calls
-        self._claims = claims
-
-    def time(self, count: int, times: int) -> list[float]:
-        """Prepare and unprepare the claim with so many devices; return the seconds of each Prepare."""
-        claim = self._claims[count]
-        prepare = pb.NodePrepareResourcesRequest(claims=[claim]).SerializeToString()
-        unprepare = pb.NodeUnprepareResourcesRequest(claims=[claim]).SerializeToString()
-        found: list[float] = []
-        for _ in range(times):
-            began = time.perf_counter()
-            answer = self._prepare(prepare).claims[claim.uid]
-            found.append(time.perf_counter() - began)
-            if answer.error or len(answer.devices) != count:
-                raise RuntimeError(f"Prepare of {count} devices was answered: {answer}")
-            if error := self._unprepare(unprepare).claims[claim.uid].error:
-                raise RuntimeError(f"Unprepare was answered: {error}")
-        return found
-
-    def close(self) -> None:
-        self._channel.close()
-
-
 async def _prepare(node: _Node, setting: Setting) -> list[Row]:
     rounds, drivers = setting.rounds(30, 4), [KDP, PLAIN, CAREFUL]
     processes = {each: await node.start(each, 8) for each in drivers}
-    callers: dict[_Driver, _Caller] = {}
+    callers: dict[_Driver, ClaimCaller] = {}
     made: list[Row] = []
     try:
         for each in drivers:
             await node.until_published(each, 8)
             claims = {count: await node.claim(each, count) for count in (1, 8)}
-            callers[each] = _Caller(node.cluster.paths.plugins_dir / each.name / "dra.sock", claims)
+            callers[each] = ClaimCaller(node.cluster.paths.plugins_dir / each.name / "dra.sock", claims)
         shuffle = setting.random("dra prepare").shuffle
         for count in (1, 8):
             medians: dict[_Driver, list[float]] = {each: [] for each in drivers}

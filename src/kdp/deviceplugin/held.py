@@ -12,7 +12,7 @@ import attrs
 
 from ..concurrency.threads import offload
 from ..model.devices import Health
-from ..supervision.backend_validation import class_of, resource_of
+from ..supervision.backend_validation import class_of
 from ..supervision.claimed import claimed_devices
 from ..supervision.conditions import HELD, health_of, own_kind
 from ..supervision.device_nodes import things_of_node
@@ -212,7 +212,7 @@ class HeldDevices:
     def _resource_of(self, device: Device) -> str:
         for supervisor in self._supervisors:
             if any(each.id == device.id for each in supervisor.devices):
-                return resource_of(device, supervisor.backend)
+                return supervisor.resource_of(device)
         return device.resource or ""
 
     def _present_with(self, supervisor: Supervisor, devices: Sequence[Device]) -> Present:
@@ -226,7 +226,7 @@ class HeldDevices:
                 present.add(
                     (device for device in found if device.exists),
                     nodes=each.node_things,
-                    resource_of=partial(resource_of, backend=each.backend),
+                    resource_of=each.resource_of,
                     joined_env=each.backend.joined_env,
                 )
             self._present = sources, present

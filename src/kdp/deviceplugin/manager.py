@@ -357,7 +357,7 @@ class PluginManager(Service):
         if not self._tracker.records.has_given:  # of ten thousand devices none is looked at while pods hold none
             return found
         for device in devices:
-            given = self._tracker.records.given(resource_of(device, supervisor.backend), device.id)
+            given = self._tracker.records.given(supervisor.resource_of(device), device.id)
             if given is not None and (outdated := given.outdated(device, now)) is not None:
                 found[device.id] = (outdated, *found.get(device.id, ()))
         return found

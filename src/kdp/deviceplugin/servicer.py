@@ -419,11 +419,12 @@ class DevicePluginServicer:
             limit = max(0.0, limit - (time.monotonic() - began))
             if not self._supervisor.hooks.overridden("prepare_container"):
                 return
+        record = await self._records.newest(self._resource, ids)
         allocation = Allocation(
             resource=self._resource,
             devices=self._known(sorted(set(ids))),
             deadline=time.monotonic() + limit,
-            state=self._records.state(self._resource, ids),
+            state={} if record is None else check_state(record.state),
             joined_env=self._supervisor.backend.joined_env,
             shared_with=self._records.shared_with(self._resource, ids),
         )
@@ -434,9 +435,9 @@ class DevicePluginServicer:
         except KdpError as error:
             if not isinstance(error, HookTimeoutError):  # whose thread may still write to it
                 with contextlib.suppress(InvalidValueError):
-                    await self._records.keep_state(allocation)  # `released` undoes what is done
+                    await self._records.keep_state(record, allocation)  # `released` undoes what is done
             raise
-        await self._records.keep_state(allocation)
+        await self._records.keep_state(record, allocation)
 
     def _notified(self, problem: str | None) -> None:
         """Take what the plugin watcher has made of us."""

@@ -138,6 +138,7 @@ class Present:
         self._nodes: dict[str, tuple[str, ...]] = {}
         self._index: dict[str, dict[Name, None]] | None = None
         self._hardware: dict[Name, frozenset[str]] = {}
+        self._reaches: dict[Name, tuple[Device, Mapping[str, tuple[str, ...]], bool]] = {}
 
     def add(
         self,
@@ -157,6 +158,7 @@ class Present:
         """
         self._index = None
         self._hardware.clear()
+        self._reaches.clear()
         self._nodes.update(nodes)
         for device in devices:
             self._entries[resource_of(device), device.id] = _Entry(device, joined_env)
@@ -166,6 +168,7 @@ class Present:
         for path in paths:
             if path not in self._nodes:
                 self._nodes[path] = look(path)
+                self._reaches.clear()
 
     def get(self, name: Name) -> Device | None:
         """Return the device that has this name; `None` if there is none."""
@@ -210,13 +213,17 @@ class Present:
             shared: As in `Given.of`.
             boot_id: As `Given.boot_id`.
         """
-        reach = self._reach(name, device, joined_env)
+        known = self._reaches.get(name)
+        if known is None or known[0] is not device:
+            found = self._reach(name, device, joined_env)
+            known = self._reaches[name] = device, found, self._shares_identity(device, found)
+        _, reach, shares_identity = known
+        return Given.of(device, named, shared, reach=reach, boot_id=boot_id, shares_identity=shares_identity)
+
+    def _shares_identity(self, device: Device, reach: Mapping[str, tuple[str, ...]]) -> bool:
         names = {self.named(device_id) for ids in reach.values() for device_id in ids}
         sharers = [self._entries[each].device for each in names if each is not None]
-        shares_identity = bool(device.identity and sharers) and all(
-            each.identity == device.identity for each in sharers
-        )
-        return Given.of(device, named, shared, reach=reach, boot_id=boot_id, shares_identity=shares_identity)
+        return bool(device.identity and sharers) and all(each.identity == device.identity for each in sharers)
 
     def _reach(self, name: Name, device: Device, joined_env: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return the things of a device that withhold others from now on, each with the ids of some that share it."""

@@ -180,6 +180,7 @@ class Supervisor:
         check_attributes(backend)
         check_signatures(backend)
         self.backend = backend
+        self._resource = backend.resource
         self.deadlines = deadlines or Deadlines()
         self.hooks = Hooks(backend, state)
         self.label = self.hooks.label
@@ -313,6 +314,10 @@ class Supervisor:
         for device in self._publisher.judge(found):
             resources.setdefault(resource_of(device, self.backend), []).append(device)
         return {name: tuple(devices) for name, devices in resources.items()}
+
+    def resource_of(self, device: Device) -> str:
+        """Return the resource of a discovered device, also if the class's own attribute raises by now."""
+        return device.resource or self._resource or resource_of(device, self.backend)
 
     async def shutdown(self, seconds: float) -> None:
         """Close the backend if it is open, within so many seconds, and let its threads end."""

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +26,8 @@ from kdp.allocation import Sharing, share
 from kdp.deviceplugin.options import Pace
 from kdp.kubelet.podresources import PodResources
 from kdp.supervision.supervisor import Deadlines
-from kdp.testing import AdmissionError, Container, ContainerStartError, Pod, SimulatedKubelet, events
+from kdp.testing import AdmissionError, Container, ContainerStartError, Pod, ScenarioError, SimulatedKubelet, events
+from kdp_testkit.patience import PATIENCE
 
 from .helpers import RESOURCE, Widgets, connected, running, until
 
@@ -411,3 +412,71 @@ async def test_what_a_failed_preparation_had_noted_was_lost(kubelet: SimulatedKu
         await kubelet.delete(uid)
         await until(lambda: backend.returned)
     assert backend.returned == [(("w0",), {"number": 1, "partition": 7})]
+
+
+async def test_the_state_of_a_pod_that_ended_amid_its_start_became_the_next_pods(kubelet: SimulatedKubelet) -> None:
+    """The next pod had the device by then, and `prepare_container` of the first wrote into the newest allocation."""
+    starts, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Kept):
+        @override
+        def prepare_container(self, devices: kdp.Allocation) -> None:
+            devices.state["prepared"] = devices.state["number"]
+            if devices.state["number"] == 1:
+                starts.set()
+                goes_on.wait(PATIENCE)
+
+    async def start() -> None:
+        with suppress(ContainerStartError, ScenarioError):  # the pod ends meanwhile
+            await kubelet.start_container(first.pod)
+
+    backend = Slow("w0")
+    async with connected(kubelet, backend, pace=QUICK), anyio.create_task_group() as tasks:
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}), start=False)
+        tasks.start_soon(start)
+        await until(starts.is_set)
+        await kubelet.delete(first.pod)
+        second = await kubelet.admit(Pod.asking({RESOURCE: 1}), start=False)
+        goes_on.set()
+        await kubelet.start_container(second.pod)
+        await kubelet.delete(second.pod)
+        await until(lambda: len(backend.returned) == 2)
+    states = [state for _, state in backend.returned]
+    assert sorted(states, key=str) == [{"number": 1, "prepared": 1}, {"number": 2, "prepared": 2}]
+
+
+async def test_a_container_that_started_again_in_an_update_had_no_state(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """The new process had not given the device, so `prepare_container` got an empty state."""
+
+    class Counting(Kept):
+        @override
+        def prepare_container(self, devices: kdp.Allocation) -> None:
+            devices.state["starts"] = [*devices.state.get("starts", ()), devices.state["number"]]
+
+    first, second = Counting("w0"), Counting("w0")
+    pace = attrs.evolve(QUICK, lasting=60.0)  # neither registers anew because the kubelet believes the other one
+    ends, has_ended = anyio.Event(), anyio.Event()
+
+    async def run_first(*, task_status: TaskStatus[None]) -> None:
+        async with connected(kubelet, first, pace=pace, state_dir=tmp_path):
+            task_status.started()
+            await ends.wait()
+        has_ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(run_first)
+        pod = (await kubelet.admit(Pod.asking({RESOURCE: 1}))).pod
+        async with running(kubelet, second, pace=pace, state_dir=tmp_path) as manager:
+            await until(lambda: manager.is_ready)
+            await kubelet.until(allocatable={RESOURCE: 1})
+            for _ in range(2):
+                await kubelet.start_container(pod)
+            ends.set()
+            await has_ended.wait()
+            await kubelet.start_container(pod)
+            await kubelet.delete(pod)
+            await until(lambda: bool(second.returned))
+    assert first.returned == []
+    assert second.returned == [(("w0",), {"number": 1, "starts": [1, 1, 1, 1]})]

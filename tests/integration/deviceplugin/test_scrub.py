@@ -530,3 +530,29 @@ async def test_a_disk_that_was_full_once_kept_all_devices_withheld(
         await kubelet.until(allocatable={RESOURCE: 0})
         is_full.clear()
         await kubelet.until(allocatable={RESOURCE: 2})
+
+
+async def test_a_device_was_withheld_until_the_end_of_pods_that_did_not_have_it(
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full for one Allocate, which was refused. Its record then stayed as if a pod had the device."""
+    write, is_full = Journal.write, threading.Event()
+
+    def full(journal: Journal, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
+        if is_full.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(journal, changes)
+
+    monkeypatch.setattr(Journal, "write", full)
+    backend = Memory("w0", "w1")
+    pace = attrs.evolve(QUICK, admission=60.0)  # so each pod of this test may have the device, for all that is known
+    async with connected(kubelet, backend, pace=pace, state_dir=tmp_path) as manager:
+        stays = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        [other] = {"w0", "w1"} - {*stays.devices(RESOURCE)}
+        is_full.set()
+        with pytest.raises(AdmissionError, match="No space left on device"):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        is_full.clear()
+        await until(lambda: (other,) in backend.scrubbed)
+        await until(lambda: listed(manager, other).health.is_healthy)
+        assert stays.devices(RESOURCE) not in backend.scrubbed

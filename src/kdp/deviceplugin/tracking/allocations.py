@@ -173,13 +173,14 @@ class Allocations:
         return [use for use in self._uses.values() if resource is None or use.resource == resource]
 
     def is_seen(self, use: AllocationRecord) -> bool:
-        """Return whether a list has named all devices of an allocation since their last Allocate."""
-        return all(self._tracks[key].is_seen for key in use.keys)
+        """Return whether a list has named all devices of an allocation since their last Allocate, which is over."""
+        return all(self._tracks[key].is_seen and not self._tracks[key].under_way for key in use.keys)
 
     def suspects(self, use: AllocationRecord) -> frozenset[Pod] | None:
         """Return the pods that may hold devices of an allocation unnamed; None: no list has told since its Allocate."""
-        unseen = [track for key in use.keys if not (track := self._tracks[key]).is_seen]
-        if not all(track.has_suspects for track in unseen):
+        tracks = [self._tracks[key] for key in use.keys]
+        unseen = [track for track in tracks if not track.is_seen or track.under_way]
+        if not all(track.has_suspects and not track.under_way for track in unseen):
             return None
         return frozenset[Pod]().union(*(track.suspects for track in unseen))
 
@@ -214,6 +215,11 @@ class Allocations:
     def is_owed(self, resource: str, device_id: str) -> bool:
         """Return whether a device has an allocation that is not released yet."""
         return bool(self._uses_of.get((resource, device_id)))
+
+    def of(self, resource: str, ids: Iterable[str]) -> list[AllocationRecord]:
+        """Return the allocations that have one of these devices."""
+        found = (self._uses_of.get((resource, device_id), {}) for device_id in ids)
+        return [*{uid: use for uses in found for uid, use in uses.items()}.values()]
 
     def withdraw(self, use: AllocationRecord) -> None:
         """Take back an allocation that was handed out and whose release has not begun: its devices are asked for."""
@@ -389,18 +395,18 @@ class Allocations:
         """Take allocations that were saved; what is known of a device here is newer."""
         unknown = {key for use in uses for key in use.keys} - self._tracks.keys()
         before = {*self._uses}
-        told_of: dict[Key, list[frozenset[Pod] | None]] = {}
+        told_of: dict[Key, list[AllocationRecord]] = {}
         for use in uses:
-            for other in self._others_of(use) if use.resource in self._scrubbed else ():
+            for other in self.of(use.resource, use.ids) if use.resource in self._scrubbed else ():
                 if other.uid in before:  # two processes gave the device away; two Allocates of one may be of one pod
                     self._came_back(min(use, other, key=self._order))
             self.add(use, now)
             for key in unknown & set(use.keys):
-                self._tracks[key].is_seen |= use.is_seen
-                told_of.setdefault(key, []).append(use.suspects)
+                told_of.setdefault(key, []).append(use)
         for key, told in told_of.items():
-            known = [suspects for suspects in told if suspects is not None]
+            known = [use.suspects for use in told if use.suspects is not None]
             track = self._tracks[key]
+            track.is_seen = max(told, key=self._order).is_seen  # a list that came before the newest says nothing of it
             track.suspects = frozenset[Pod]() if track.is_seen else frozenset[Pod]().union(*known)
             track.has_suspects = len(known) == len(told)
             if not track.is_seen and not track.has_suspects and self._pods:  # beside the process that has ended
@@ -418,6 +424,10 @@ class Allocations:
         self._insert(use, now)
         return None
 
+    def latest(self, uses: Iterable[AllocationRecord]) -> AllocationRecord | None:
+        """Return the allocation that was made last; `None` if there is none."""
+        return max(uses, key=self._order, default=None)
+
     def _order(self, use: AllocationRecord) -> tuple[bool, float]:
         """Return what sorts allocations by their time: those of another boot are older."""
         return use.at[0] == self._boot_id, use.at[1]
@@ -434,10 +444,6 @@ class Allocations:
                 for each in [each for each in held.values() if self._order(use) < self._order(each)]:
                     held[each.uid] = held.pop(each.uid)
             self._tracks.setdefault(key, _Track(now))
-
-    def _others_of(self, use: AllocationRecord) -> list[AllocationRecord]:
-        """Return the allocations that have a device of this one."""
-        return [*{each.uid: each for key in use.keys for each in self._uses_of.get(key, {}).values()}.values()]
 
     def split(self, use: AllocationRecord, uid: str, ids: Collection[str]) -> AllocationRecord:
         """Divide an allocation that was handed out; return the new one, which has these of its devices."""

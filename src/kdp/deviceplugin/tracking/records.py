@@ -6,6 +6,7 @@ waiting, and the store. The records command nobody: who wants to know of a chang
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
-import attrs
 
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
@@ -47,6 +47,9 @@ ADOPT_PATIENCE = 5.0
 
 NEIGHBOURS_AGAIN = 0.5
 """Seconds between two looks whether another process has ended, while a container waits for that."""
+
+TELL_DELAY = 0.05
+"""Seconds from an Allocate until ``changes`` changes, so that several Allocates cost one look at all records."""
 
 RELEASE_SHARE = 0.8
 """Share of the shutdown's time for releases that run; saving has the remainder."""
@@ -87,7 +90,11 @@ class OpenAllocate:
             AllocationError: The devices must be scrubbed later, and the disk does not take that.
         """
         self.is_given = True
-        await self._records.keep(self.record, allocation, given)
+        try:
+            await self._records.keep(self.record, allocation, given)
+        except AllocationError:
+            self.is_given = False
+            raise
 
 
 class AllocationRecords:
@@ -124,7 +131,9 @@ class AllocationRecords:
         self._back_at: dict[str, float] = {}
         self._unwritable: str | None = None
         self._tasks: TaskGroup | None = None
+        self._restated: dict[str, Mapping[str, Any]] = {}
         self._waiting = 0
+        self._telling: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Take over what dead processes have left, until cancelled."""
@@ -142,7 +151,7 @@ class AllocationRecords:
         if known is not None:
             known.owner = owner
             return
-        known = self._resources[resource] = KeptResource(resource, owner)
+        known = self._resources[resource] = KeptResource(resource, owner, self._image)
         self._adopt_soon(known)
 
     @property
@@ -272,10 +281,17 @@ class AllocationRecords:
             yield allocate
         finally:
             self._allocations.end(resource, ids, time.monotonic(), given=allocate.is_given)
-            if known.intended.pop(allocate.record.uid, None) is not None and not allocate.is_given:
+            if known.intended.pop(allocate.record.uid, None) is not None:
                 self._drop(known, allocate.record)
-            self._changed()
+            for record in self._allocations.of(resource, ids) if allocate.is_given else ():
+                self._put(known, record)  # no list has named its devices since
+            if self._telling is None:
+                self._telling = asyncio.get_running_loop().call_later(TELL_DELAY, self._tell)
             self.offers.set(None)
+
+    def _tell(self) -> None:
+        self._telling = None
+        self._changed()
 
     def _record(self, resource: KeptResource, ids: Collection[str]) -> AllocationRecord:
         """Return the record of an Allocate that begins now."""
@@ -293,15 +309,15 @@ class AllocationRecords:
         resource = self._resources[record.resource]
         store = resource.store_in(self._state_dir, self._plugin_dir)
         if store is not None and resource.owner.leaves_state:
-            resource.intended[record.uid] = attrs.evolve(record)
+            resource.intended[record.uid] = record
             store.put(record)
             await store.saved(synced=False)
 
     async def _until_free(self, resource: str, ids: Sequence[str], until: float) -> None:
         """Take back what was handed out and has not begun, and wait for a release of these devices that runs."""
         while True:
-            for record in self._allocations.owed(resource):
-                if record.is_handed_out and record.uid not in self._running and not set(ids).isdisjoint(record.ids):
+            for record in self._allocations.of(resource, ids):
+                if record.is_handed_out and record.uid not in self._running:
                     self._allocations.withdraw(record)
             use = self._allocations.under_release(resource, ids)
             if use is None:
@@ -330,6 +346,10 @@ class AllocationRecords:
         if owner.scrubs:
             self.save([resource.name])  # also the allocations that have come back, because the kubelet gives this one
             if not await self._saved(resource):
+                record.is_started = record.is_back = (
+                    True  # no pod gets the devices, so their release need not wait for a list
+                )
+                self._put(resource, record)
                 raise AllocationError(f"{resource.name}: {self._why_unsaved(resource.name) or _NOT_SAVED}")
         if record.state:  # it exists once: the kubelet can say all else again
             await self._saved(resource)
@@ -485,6 +505,10 @@ class AllocationRecords:
                 f"the pod with {', '.join(use.ids)} has ended"
             )
 
+    def _has_neighbours(self, resource: str) -> bool:
+        store = self._resources[resource].store
+        return store is not None and store.has_neighbours
+
     async def _neighbours(self, resource: KeptResource) -> list[AllocationRecord]:
         """Return what other processes of this plugin have not released, after taking over what ended ones left.
 
@@ -546,10 +570,17 @@ class AllocationRecords:
         since = time.strftime("since %H:%M:%S", time.localtime(time.time() - seconds))
         return f"{since}; released() failed {use.failures} times" if use.failures else since
 
-    def state(self, resource: str, ids: Sequence[str]) -> dict[str, Any]:
-        """Return a copy of the state that the newest allocation of exactly these devices left."""
-        record = self._allocations.newest(resource, ids)
-        return check_state(record.state) if record is not None else {}
+    async def newest(self, resource: str, ids: Sequence[str]) -> AllocationRecord | None:
+        """Return the newest allocation of exactly these devices; `None` if kdp knows no allocation of them.
+
+        During an update another process of this plugin may have given the devices. Then its file has the allocation.
+        """
+        wanted = tuple(sorted(set(ids)))
+        found = [each for each in await self._neighbours(self._resources[resource]) if each.ids == wanted]
+        for record in found:
+            record.state = self._restated.get(record.uid, record.state)
+        own = self._allocations.newest(resource, ids)  # last, because the await may have taken it over
+        return self._allocations.latest([*found, *([] if own is None else [own])])
 
     async def keep_state_of(self, record: AllocationRecord, state: Mapping[str, Any]) -> None:
         """Take over the state that a release has left which failed."""
@@ -560,11 +591,19 @@ class AllocationRecords:
             self._put(known, record)
             await self._saved(known)
 
-    async def keep_state(self, allocation: Allocation) -> None:
-        """Take over the state that a later hook has changed."""
-        record = self._allocations.newest(allocation.resource, allocation.ids)
+    async def keep_state(self, record: AllocationRecord | None, allocation: Allocation) -> None:
+        """Take over the state that a later hook has changed.
+
+        Args:
+            record: The allocation that the hook was called for. Meanwhile its devices may have got another one.
+            allocation: The allocation as the hook left it.
+        """
         if record is not None:
-            await self.keep_state_of(record, allocation.state)
+            uses = self._allocations.of(record.resource, record.ids)
+            if (own := next((use for use in uses if use.uid == record.uid), None)) is not None:
+                await self.keep_state_of(own, allocation.state)
+            elif self._has_neighbours(record.resource):
+                self._restated[record.uid] = check_state(allocation.state)  # until its process has ended
         elif check_state(allocation.state):
             await self.keep(self._record(self._resources[allocation.resource], allocation.ids), allocation, {})
 
@@ -640,7 +679,7 @@ class AllocationRecords:
             owed = self._allocations.owed(resource.name)
             store = resource.store_in(self._state_dir, self._plugin_dir) if owed else resource.store
             if store is not None:
-                store.match([*map(self._image, owed), *resource.intended.values()])
+                store.match([*owed, *resource.intended.values()])
 
     def look(self) -> None:
         """Have files that somebody has removed written again."""
@@ -653,15 +692,17 @@ class AllocationRecords:
         for resource in self._resources.values():
             self._adopt_soon(resource)
 
-    def _image(self, record: AllocationRecord) -> AllocationRecord:
+    def _image(self, record: AllocationRecord) -> Mapping[str, Any]:
         """Return an allocation as it is to be saved."""
-        known = self._allocations
-        return attrs.evolve(record, suspects=known.suspects(record), is_seen=known.is_seen(record))
+        if record.uid not in self._resources[record.resource].intended:
+            record.suspects = self._allocations.suspects(record)
+            record.is_seen = self._allocations.is_seen(record)
+        return record.as_json()
 
     def _put(self, resource: KeptResource, record: AllocationRecord) -> None:
         store = resource.store_in(self._state_dir, self._plugin_dir)
         if store is not None:
-            store.put(self._image(record))
+            store.put(record)
 
     @staticmethod
     def _drop(resource: KeptResource, record: AllocationRecord) -> None:
@@ -695,6 +736,8 @@ class AllocationRecords:
         found = await store.adopt()
         known = {record.uid for record in self._allocations.owed(resource.name)}
         records = [each for each in found if each.uid not in known and each.ids]
+        for record in records:
+            record.state = self._restated.pop(record.uid, record.state)
         self._allocations.adopt(records, time.monotonic())
         self.taken_over.update(each.uid for each in records)
         self.save([resource.name])

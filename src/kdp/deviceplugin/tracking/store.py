@@ -10,13 +10,14 @@ plugin directory)::
      "given": {"w0": {"nodes": ["/dev/widget0"], "identity": ""}}, "numa": {"w0": [0]}, "at": ["8d2e…", 5123.25]}
     ]}
 
-``pods`` are the pods that may hold a device that no list has named, if they are known. ``pod``, ``started``, and
+``pods`` are the known pods that may hold a device, although no list has named it. ``pod``, ``started``, and
 ``back`` occur if devices are scrubbed. ``given`` has the container's things; see `Given`. ``consumes`` has the amounts
 of counters, and ``numa`` the NUMA nodes in the kubelet's list. ``at`` is the boot and the second of the Allocate.
 ``"releases": false`` marks the file of a backend without ``released``. ``plugin_dir`` names the kubelet, because
 the allocations of a test's kubelet are not the node's.
 
-* Memory has the desired allocations, and each change of them has a number. One thread writes until the last number is
+* Memory has the desired allocations, and each change of them has a number. The file gets each one as it is at the time
+  of the write, so an allocation that ends within 100 ms leaves no line. One thread writes until the last number is
   durable. kdp repeats a failed save with pauses, and ``problem`` has the reason until a save succeeds.
 * A change is on the disk within 100 ms. `AllocationStore.saved` writes immediately, and waits.
 * The owner keeps its file locked. A file without a lock belongs to a dead process: the next process takes its
@@ -88,13 +89,13 @@ class AllocationStore:
         directory: Where the files are; made when it is needed.
         resource: The extended resource.
         plugin_dir: The directory of the kubelet that allocates.
-        releases: Whether the backend is told of an allocation's end, so that the file is needed until then.
-        scrubs: Whether the file says what must be scrubbed, and so must outlive a loss of power, too.
+        releases: Whether the backend has ``released``, which needs the file until the end of the allocation.
+        scrubs: Whether devices are scrubbed between two pods, so that the file must survive a loss of power.
         class_name: The class of the backend; see `kdp.supervision.backend_validation.class_of`.
+        image: Returns an allocation as the file has it.
 
     Attributes:
-        has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's
-            when it ends.
+        has_neighbours: Whether another process had a locked file here at the last `adopt`.
         has_lost: Whether saved allocations were damaged.
         problem: Why the directory cannot be used; `None` if it can, or if there was no need.
         changes: Changes with ``problem``, and when more is durable.
@@ -109,6 +110,7 @@ class AllocationStore:
         releases: bool = True,
         scrubs: bool = False,
         class_name: str = "",
+        image: Callable[[AllocationRecord], Mapping[str, Any]] = AllocationRecord.as_json,
     ) -> None:
         self.has_neighbours = False
         self.has_lost = False
@@ -127,13 +129,14 @@ class AllocationStore:
             **({} if releases else {"releases": False}),
         }
         self._scrubs = scrubs
+        self._image = image
         self._worker = Worker(f"kdp-state-{self._stem}")
         self._journal: Journal | None = None
         self._writer: asyncio.Task[None] | None = None
         # What is desired, and how far it is on the disk. Numbers of changes; see the module.
-        self._wanted: dict[str, Mapping[str, Any]] = {}
-        self._pending: dict[str, Mapping[str, Any] | None] = {}
-        self._unsaved: dict[str, frozenset[str]] = {}
+        self._pending: dict[str, AllocationRecord | None] = {}
+        self._images: dict[str, Mapping[str, Any] | None] = {}  # None while a write runs, or after it failed
+        self._unsaved: dict[str, tuple[str, ...]] = {}
         self._desired = self._written = self._durable = self._failed = 0
         self._write_at = self._sync_at = float("inf")
         self._is_urgent = asyncio.Event()
@@ -150,31 +153,30 @@ class AllocationStore:
     # -- what is desired -----------------------------------------------------------------------------------------------
 
     def put(self, record: AllocationRecord) -> None:
-        """Have an allocation in the file soon, as it is now."""
-        self._change(record.uid, record.as_json())
+        """Have an allocation in the file soon, as it is then."""
+        self._pending[record.uid] = record
+        self._unsaved[record.uid] = record.ids
+        self._desire(SAVE_DELAY)
 
     def drop(self, uid: str) -> None:
         """Have an allocation leave the file soon."""
-        self._change(uid, None)
+        self._pending.pop(uid, None)
+        if uid not in self._images:
+            self._unsaved.pop(uid, None)
+            return
+        self._pending[uid] = None
+        self._unsaved.setdefault(uid, tuple((self._images[uid] or {}).get("ids", ())))
+        self._desire(SAVE_DELAY)
 
     def match(self, records: Iterable[AllocationRecord]) -> None:
         """Have exactly these allocations in the file soon."""
-        unknown = {*self._wanted}
+        unknown = {*self._images, *self._pending}
         for record in records:
             unknown.discard(record.uid)
-            self.put(record)
+            if record.uid in self._pending or self._images.get(record.uid) != self._image(record):
+                self.put(record)
         for uid in unknown:
             self.drop(uid)
-
-    def _change(self, uid: str, value: Mapping[str, Any] | None) -> None:
-        if self._wanted.get(uid) == value:
-            return
-        before = self._wanted.pop(uid, None)
-        if value is not None:
-            self._wanted[uid] = value
-        self._unsaved[uid] = frozenset(map(str, (value or before or {}).get("ids", ())))
-        self._pending[uid] = value
-        self._desire(SAVE_DELAY)
 
     def _desire(self, delay: float) -> None:
         self._desired += 1
@@ -189,7 +191,7 @@ class AllocationStore:
     @property
     def behind(self) -> frozenset[str]:
         """The ids of devices with an allocation that is not on the disk as it should be."""
-        return frozenset(device_id for uid in self._unsaved for device_id in self._unsaved[uid])
+        return frozenset(device_id for ids in self._unsaved.values() for device_id in ids)
 
     async def saved(self, *, synced: bool = True, patience: float = SAVE_PATIENCE) -> bool:
         """Wait until all changes so far are in the file, at most ``patience`` seconds; return whether they are.
@@ -220,7 +222,7 @@ class AllocationStore:
 
     def look(self) -> None:
         """Have the file written again soon if somebody removed it, and taken-over files removed."""
-        if self._wanted and not self._is_closed:
+        if (self._images or self._pending) and not self._is_closed:
             self._desire(0.0)
 
     async def close(self, patience: float) -> frozenset[str]:
@@ -272,37 +274,47 @@ class AllocationStore:
             OSError: The disk did not take them.
             RuntimeError: No thread can be started.
         """
-        number, changes, self._pending = self._desired, self._pending, {}
+        number, pending, self._pending = self._desired, self._pending, {}
         self._write_at = float("inf")
+        images = {uid: None if record is None else self._image(record) for uid, record in pending.items()}
+        changes = {uid: image for uid, image in images.items() if image is None or self._images.get(uid) != image}
+        self._images |= dict.fromkeys(changes)
+        is_synced = self._sync_at <= time.monotonic()
+        taken = [path for path, at in self._taken.items() if at <= number] if is_synced else []
+        if is_synced:
+            self._sync_at = float("inf")
         try:
-            value_of(await self._worker.submit(lambda: self._journaled(changes)))
+            value_of(await self._worker.submit(lambda: self._journaled(changes, taken, is_synced=is_synced)))
         except BaseException:
-            self._pending = {**changes, **self._pending}
+            self._pending = {**pending, **self._pending}
+            if is_synced:
+                self._sync_at = time.monotonic()
             raise
+        for uid, image in changes.items():
+            if image is None:
+                del self._images[uid]
+            else:
+                self._images[uid] = image
         self._written = number
+        if is_synced:
+            self._note_durable(number, taken)
         self.changes.set(None)
-        if self._sync_at > time.monotonic():
-            return
-        self._sync_at = float("inf")
-        taken = [path for path, at in self._taken.items() if at <= number]
-        try:
-            value_of(await self._worker.submit(lambda: self._synced(taken)))
-        except BaseException:
-            self._sync_at = time.monotonic()
-            raise
+
+    def _note_durable(self, number: int, taken: Sequence[Path]) -> None:
         self._durable = number
         self._unsaved = {uid: ids for uid, ids in self._unsaved.items() if uid in self._pending}
         for path in taken:
             self._taken.pop(path, None)
         if self._durable < self._desired:  # meanwhile
-            self._sync_at = time.monotonic() + SAVE_DELAY
+            self._sync_at = min(self._sync_at, time.monotonic() + SAVE_DELAY)
             self._write_at = min(self._write_at, self._sync_at)
         if self.problem is not None:
             logger.info("%s: allocations are saved again", self._resource, extra={"resource": self._resource})
         self.problem = None
-        self.changes.set(None)
 
-    def _journaled(self, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
+    def _journaled(
+        self, changes: Mapping[str, Mapping[str, Any] | None], taken: Sequence[Path], *, is_synced: bool
+    ) -> None:
         if self._journal is None:
             from ...storage.journal import Journal  # late: most starts find no allocation
 
@@ -311,9 +323,8 @@ class AllocationStore:
             self._journal = Journal(self._path, self._head, field="allocations", gone=gone, must_last=self._scrubs)
         self._journal.kept = {record.uid for _, records in self._dead.values() for record in records}
         self._journal.write(changes)
-
-    def _synced(self, taken: Sequence[Path]) -> None:
-        assert self._journal is not None
+        if not is_synced:
+            return
         self._journal.sync()
         for path in [path for path in taken if path in self._dead]:
             path.unlink(missing_ok=True)
@@ -577,6 +588,7 @@ class KeptResource:
 
     name: str
     owner: AllocationOwner
+    image: Callable[[AllocationRecord], Mapping[str, Any]]
     store: AllocationStore | None = None
     is_adopting: bool = False
     adopted: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -595,6 +607,7 @@ class KeptResource:
                 releases=owner.wants_release,
                 scrubs=owner.scrubs,
                 class_name=class_of(owner.backend),
+                image=self.image,
             )
         return self.store
 

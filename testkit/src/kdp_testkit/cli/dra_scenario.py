@@ -32,7 +32,7 @@ from .claimable import Claimable, claimable, keeping, share, sizes
 from .scenario_base import DOWNTIME, BaseScenario, Misconfigured, ScenarioFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from anyio.abc import Process
 
@@ -265,8 +265,17 @@ class DraScenario(BaseScenario):
             given = await self.in_time(self._kubelet.start_pod(pod), f"a claim of {names} was not prepared")
         except PodStartError as error:
             raise _NotStarted(held, error) from None
+        except ScenarioFailed as failed:
+            raise await self._explained(failed, {device["name"] for _, device in found}) from None
         self._ids = given["main"]
         return held
+
+    async def _explained(self, failed: ScenarioFailed, names: Collection[str]) -> ScenarioFailed:
+        """Return a failure with the taints of its devices: a driver keeps a device back that it has not released."""
+        devices = [device for each in await self._slices() for device in each["spec"].get("devices") or ()]
+        taints = {each["name"]: ", ".join(keeping(each)) for each in devices if each["name"] in names}
+        kept = "; ".join(f"the driver keeps {name} back by the taint {keys}" for name, keys in taints.items() if keys)
+        return ScenarioFailed(f"{failed}; {kept}") if kept else failed
 
     async def _refusal(self, uid: str) -> str | None:
         """Return with which sentence the backend refused a claim, as the log has it; None: it did not, it failed."""

@@ -91,7 +91,10 @@ def test_for_people(simulation: Simulation) -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ("def released(self, devices): raise OSError('it is stuck')", "failed: the pod could not end: .*"),
+        (
+            "def released(self, devices): raise OSError('it is stuck')",
+            "failed: a claim of w0, w1 was not prepared within 20 s; the driver keeps w0 back by the taint .*/",
+        ),
         (
             "def discover(self): raise kdp.NotReady('no driver')",
             "not registered, or published nothing within 3 s: W: no driver",

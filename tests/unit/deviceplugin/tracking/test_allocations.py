@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kdp.deviceplugin.options import Pace
@@ -73,3 +74,27 @@ def test_the_devices_of_a_release_that_are_away_are_a_release_of_their_own() -> 
     allocations.released(record)
     assert allocations.withheld(R, ["w0", "w1"]) == {"w0": part}
     assert allocations.back(2.0) == [part]
+
+
+def test_an_allocation_was_saved_as_seen_by_a_list_that_had_named_an_earlier_one() -> None:
+    """After a kill the plugin released the device of a living pod."""
+    allocations = Allocations(Pace(), boot_id="now")
+    pod = ("default", "train-0")
+    first, second = given("a", {"n": 1}, 5.0), given("b", {"n": 2}, 7.0)
+    for record, now in ((first, 100.0), (second, 102.0)):
+        allocations.begin(R, ["w0"], now)
+        allocations.add(record, now)
+        assert not allocations.is_seen(record)
+        assert allocations.suspects(record) is None
+        allocations.end(R, ["w0"], now + 0.1, given=True)
+        assert not any(map(allocations.is_seen, allocations.owed()))
+        allocations.listed({(R, "w0"): (pod,)}, [pod], asked_at=now + 1.0, now=now + 1.0, is_complete=True)
+        assert all(map(allocations.is_seen, allocations.owed()))
+
+
+def test_a_list_that_had_named_an_older_allocation_counted_for_the_newest_after_a_restart() -> None:
+    older, newer = given("a", {"n": 1}, 5.0), attrs.evolve(given("b", {"n": 2}, 7.0), is_seen=False)
+    for records in ([older, newer], [newer, older]):
+        allocations = Allocations(Pace(), boot_id="now")
+        allocations.adopt(records, 100.0)
+        assert not any(map(allocations.is_seen, records))

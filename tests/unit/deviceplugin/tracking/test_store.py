@@ -490,3 +490,31 @@ async def test_a_dead_file_that_cannot_be_removed_released_its_allocations_again
     assert len(files(tmp_path)) == 2
     assert contents(await last.adopt()) == contents([TWO])
     await last.close(PATIENCE)
+
+
+def file_of(directory: Path) -> bytes:
+    [path] = directory.glob("*.json")
+    return path.read_bytes()
+
+
+async def test_an_allocation_that_ends_before_the_next_write_leaves_no_line(tmp_path: Path) -> None:
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+    assert await save(store, [ONE])
+    before = file_of(tmp_path)
+    store.put(TWO)
+    store.drop(TWO.uid)
+    assert await store.saved()
+    assert file_of(tmp_path) == before
+    assert not store.behind
+    await store.close(PATIENCE)
+
+
+async def test_the_file_has_an_allocation_as_it_is_at_the_write(tmp_path: Path) -> None:
+    record = attrs.evolve(ONE)
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+    store.put(record)
+    record.state = {"later": True}
+    assert await store.saved()
+    [saved] = read(file_of(tmp_path), field="allocations").records.values()
+    assert saved["state"] == {"later": True}
+    await store.close(PATIENCE)
