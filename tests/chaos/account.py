@@ -35,10 +35,14 @@ class Account:
     Attributes:
         owed: The allocations that are not released, by UID.
         problem: Why they are not saved, as the status document has it. `None` if the plugin sees no reason.
+        has_adopted: Whether it knows what earlier processes gave.
+        believed: Why each is not released, in the words of a programmer, by number.
     """
 
     owed: Mapping[str, Entry]
     problem: str | None
+    has_adopted: bool
+    believed: Mapping[str | None, str]
 
     @classmethod
     async def of(cls, channel: socket.socket) -> Account | None:
@@ -50,8 +54,9 @@ class Account:
                     pass
             await loop.sock_sendall(channel, b"?")
             said = json.loads(await loop.sock_recv(channel, 1 << 20))
-            owed = {uid: (tuple(ids), number) for uid, ids, number in said["owed"]}
-            return cls(owed=owed, problem=said["problem"])
+            owed = {uid: (tuple(ids), number) for uid, ids, number, _ in said["owed"]}
+            believed = {number: text for _, _, number, text in said["owed"]}
+            return cls(owed=owed, problem=said["problem"], has_adopted=said["has_adopted"], believed=believed)
         return None
 
 
@@ -63,10 +68,12 @@ class Saved:
     Attributes:
         entries: The allocations, by UID.
         listed: The numbers of those that the kubelet's list has named.
+        intents: The devices of Allocates that run, or whose process has ended amid the hook, by UID.
     """
 
     entries: Mapping[str, Entry]
     listed: frozenset[str]
+    intents: Mapping[str, tuple[str, ...]]
 
 
 def saved_in(directory: Path) -> Saved:
@@ -79,6 +86,7 @@ def saved_in(directory: Path) -> Saved:
     found: dict[str, Entry] = {}
     listed: set[str] = set()
     gone: set[str] = set()
+    intents: dict[str, tuple[str, ...]] = {}
     for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
         if not path.name.startswith("."):
             document = json.loads(path.read_bytes())
@@ -88,10 +96,14 @@ def saved_in(directory: Path) -> Saved:
                     continue
                 number = each["state"].get("number")
                 found[each["uid"]] = tuple(each["ids"]), number
+                intents.pop(each["uid"], None)
+                if number is None and "at" in each:  # an allocation that was taken from a list has no time
+                    intents[each["uid"]] = tuple(each["ids"])
                 if each.get("seen") and number is not None:
                     listed.add(number)
     found = {uid: entry for uid, entry in found.items() if uid not in gone}
-    return Saved(entries=found, listed=frozenset(listed))
+    intents = {uid: ids for uid, ids in intents.items() if uid in found}
+    return Saved(entries=found, listed=frozenset(listed), intents=intents)
 
 
 def differences(memory: Mapping[str, Entry], disk: Mapping[str, Entry]) -> list[str]:
@@ -130,8 +142,14 @@ def _answer(descriptor: int, managers: list[tuple[PluginManager, asyncio.Abstrac
 
 async def _account(manager: PluginManager) -> dict[str, Any]:
     # No interface shows the memory.
-    owed = manager._tracker._allocations.owed()  # pyright: ignore[reportPrivateUsage]
+    allocations = manager._tracker._allocations  # pyright: ignore[reportPrivateUsage]
+    tracks = allocations._tracks  # pyright: ignore[reportPrivateUsage]
+    resources = manager._tracker.records._resources  # pyright: ignore[reportPrivateUsage]
     return {
-        "owed": [(each.uid, each.ids, dict(each.state).get("number")) for each in owed],
+        "owed": [
+            (each.uid, each.ids, each.state.get("number"), f"{each}, {[str(tracks[key]) for key in each.keys]}")
+            for each in allocations.owed()
+        ],
         "problem": manager.state_problem,
+        "has_adopted": bool(resources) and all(each.adopted.is_set() for each in resources.values()),
     }

@@ -22,7 +22,8 @@
 
 Rule 3 excuses an allocation that was not saved, if the process ended while it could not be saved: it was killed, or the
 disk stayed bad until the end of its stop. An allocation that a peace has seen on the disk is never excused. The devices
-of an excused allocation may be released with an empty state: the plugin sees at its start that a pod holds them.
+of an excused allocation may be released with an empty state: the plugin sees at its start that a pod holds them. So may
+the devices of an Allocate whose process ended amid the hook: the file has the intent, and nobody knows the state.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class Judge(ProcessJudge):
         self._owed: set[str] = set()
         self._unsaved: set[str] = set()
         self._excused: dict[str, set[str]] = {}
+        self._intended: dict[str, set[str]] = {}
         self._given: dict[str, Container] = {}
         self._held: dict[str, dict[str, Container]] = {}
         self._released_in: dict[str, int] = {}
@@ -158,7 +160,7 @@ class Judge(ProcessJudge):
                 self.broken(11, f"a container starts with {device} ({number}), and {before} was not released")
             self._dirty[device] = number
 
-    def released(self, number: str | None, ids: Sequence[str], nodes: Collection[str] = ()) -> None:
+    def released(self, number: str | None, ids: Sequence[str], nodes: Sequence[str] = ()) -> None:
         """The hook `released` was called, with the nodes that the devices have now."""
         self.counts["released"] += 1
         if number is None:
@@ -169,7 +171,10 @@ class Judge(ProcessJudge):
             return
         given, given_nodes = self._allocated[number]
         is_part = number in self._shared and set(ids) < set(given)
-        if sorted(ids) != sorted(given) and not (nodes and given_nodes.issuperset(nodes)) and not is_part:
+        # A device that has moved is released under the name that its node has now.
+        pairs = zip(ids, nodes, strict=True) if len(nodes) == len(ids) else ()
+        is_moved = bool(nodes) and all(device in given or node in given_nodes for device, node in pairs)
+        if sorted(ids) != sorted(given) and not is_moved and not is_part:
             self.broken(3, f"{number} was allocated for {given}, and released for {tuple(ids)}")
         for pod, containers in self._held.items():
             if number in containers:
@@ -183,10 +188,19 @@ class Judge(ProcessJudge):
 
     def _presumed(self, ids: Sequence[str]) -> None:
         """Take a release with an empty state: it is of an allocation that was excused, and ended."""
+        exact = next((uid for uid, devices in self._intended.items() if devices == set(ids)), None)
+        if exact is not None:
+            del self._intended[exact]
+            return
         for device in ids:
             numbers = [number for number, devices in self._excused.items() if device in devices]
-            if not numbers:
-                self.broken(3, f"released was called for {device} with an empty state, and no crash could lose it")
+            intent = next((uid for uid, devices in self._intended.items() if device in devices), None)
+            if intent is not None:
+                self._intended[intent].discard(device)
+            if not numbers and intent is None:
+                known = [self._named(each.number) for each in self.unreleased if device in map(base_id, each.ids)]
+                text = f"released was called for {tuple(ids)} with an empty state, and no crash could lose {device}"
+                self.broken(3, f"{text}; not released are {known}")
             for number in numbers:
                 if any(number in containers for containers in self._held.values()):
                     self.broken(2, f"{device} was released with an empty state while a pod held it")
@@ -235,9 +249,25 @@ class Judge(ProcessJudge):
             if other.number != number and not devices.isdisjoint(map(base_id, other.ids)):
                 self._shared |= {number, other.number}
 
-    def started(self, pod: str) -> None:
-        """The containers of a pod have started, so `prepare_container` was called for each."""
+    def replied(self, ids: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+        """Return the variables and nodes of the last allocation of exactly these devices; none if there is none."""
+        known = sorted({base_id(device) for device in ids})
+        for number, (devices, nodes) in reversed(self._allocated.items()):
+            if sorted({base_id(device) for device in devices}) == known:
+                return {"TOY_NUMBER": number, "TOYS": ",".join(known)}, sorted(nodes)
+        return {}, []
+
+    @property
+    def held_nodes(self) -> set[str]:
+        """The device nodes that pods have."""
+        return {node for held in self._held.values() for each in held.values() for node in each.nodes}
+
+    def started(self, pod: str, envs: Mapping[str, str]) -> None:
+        """The container of a pod has started with these variables, so `prepare_container` was called for it."""
         for container in self._held.get(pod, {}).values():
+            if envs.get("TOY_NUMBER") != container.number:
+                told = f"was told {envs.get('TOY_NUMBER')!r} at its start"
+                self.broken(1, f"pod {pod} has {container.ids} with the number {container.number}, and {told}")
             known = tuple(sorted({base_id(device) for device in container.ids}))
             if known not in self._prepared:
                 self.broken(11, f"pod {pod} has started with {container.ids} without prepare_container")
@@ -280,21 +310,30 @@ class Judge(ProcessJudge):
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def due(self, *, all_: bool) -> list[str]:
+    def due(self, *, all_: bool, there: Collection[str]) -> list[str]:
         """Return `lost`, or those of them whose devices are surely free.
 
-        The kubelet's list has named them, and no pod has got one of the devices since that may still have it.
+        The kubelet's list has named them, and no pod has got one of the devices since that may still have it. A device
+        that is not there cannot be scrubbed, so its allocation is not due.
+
+        Args:
+            all_: Whether all devices are free.
+            there: The toys that exist.
         """
+        lost = [number for number in self.lost if not self._scrubs or self._is_there(number, there)]
         if all_:
-            return [self._named(number) for number in self.lost]
+            return [self._named(number) for number in lost]
         held = {number for containers in self._held.values() for number in containers}
         unclear = [each for each in self.unreleased if each.number in held or each.number not in self._listed]
         taken = {device for each in unclear for device in each.ids}
         return [
             self._named(number)
-            for number in self.lost
+            for number in lost
             if number in self._listed and taken.isdisjoint(self._given[number].ids)
         ]
+
+    def _is_there(self, number: str, there: Collection[str]) -> bool:
+        return {base_id(device) for device in self._given[number].ids} <= set(there)
 
     def _named(self, number: str) -> str:
         return f"{number[:6]} of {', '.join(self._given[number].ids)}"
@@ -303,6 +342,10 @@ class Judge(ProcessJudge):
         """A process has ended, and these allocations are on the disk."""
         self._unsaved.difference_update(number for number in numbers if number is not None)
 
+    def intended(self, intents: Mapping[str, Collection[str]]) -> None:
+        """A process has ended, and the disk has the devices of these Allocates without a state, by UID."""
+        self._intended |= {uid: {base_id(device) for device in ids} for uid, ids in intents.items()}
+
     def saved(self, numbers: Iterable[str | None], *, listed: Collection[str]) -> None:
         """A peace has seen these allocations on the disk; ``listed`` are those that a list has named."""
         self.counts["compared"] += 1
@@ -310,17 +353,21 @@ class Judge(ProcessJudge):
         self._listed |= held.intersection(listed)
         self.survived(numbers)
 
-    def files_removed(self) -> None:
-        """Somebody has removed the files: all must be saved again."""
+    def files_removed(self, remembered: Collection[str | None]) -> None:
+        """Somebody has removed the files: the remembered allocations must be saved again, and the others are lost."""
         self._unsaved |= self._owed - set(self._released)
+        self._excuse(self._unsaved - set(remembered))
+
+    def _excuse(self, numbers: Collection[str]) -> None:
+        for number in set(numbers) & self._owed - set(self._released):
+            self._excused.setdefault(number, {base_id(device) for device in self._given[number].ids})
 
     @override
     def died(self, *, excused: bool) -> None:
         """The process was killed, or has ended."""
         super().died(excused=excused)
         if excused:
-            for number in self._unsaved & self._owed - set(self._released):
-                self._excused.setdefault(number, {base_id(device) for device in self._given[number].ids})
+            self._excuse(self._unsaved)
         self._unsaved.clear()
 
 

@@ -164,6 +164,11 @@ class Node(abc.ABC):
     async def _wrong(self) -> str | None:
         """Return what is not as it must be in peace."""
 
+    async def _beliefs(self, problem: str) -> str:
+        """Return what the process believes of the devices in a problem; empty if nothing can be seen of it."""
+        del problem
+        return ""
+
     @abc.abstractmethod
     def _hear(self, said: dict[str, Any]) -> None:
         """Judge what a hook has said."""
@@ -183,6 +188,8 @@ class Node(abc.ABC):
                     for instance in self.living_instances:
                         instance.process.kill()
                         await instance.process.wait()
+                for instance in self._all:
+                    instance.channel.close()
                 self._take_log()
                 self.last_log = self.log
                 tasks.cancel_scope.cancel()
@@ -530,7 +537,8 @@ class Node(abc.ABC):
         if problem is not None:  # the machine may be slow to start anything now
             problem = await self._peace(began + ready + await self.slowness())
         if problem is not None:
-            self.judge.broken(6, f"{time.monotonic() - began:.1f} s after all disturbances ended, {problem}")
+            took = time.monotonic() - began
+            self.judge.broken(6, f"{took:.1f} s after all disturbances ended, {problem}{await self._beliefs(problem)}")
         return problem is None
 
     async def _peace(self, until: float) -> str | None:

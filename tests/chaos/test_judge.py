@@ -55,6 +55,14 @@ def test_a_peace_ends_the_excuse() -> None:
     assert judge.lost == ["first"]
 
 
+def test_files_that_are_removed_before_a_process_has_read_them_are_lost() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0")
+    _given(judge, "second", "toy1", pod="other")
+    judge.files_removed({"second"})
+    assert judge.forgotten([]) == ["second of toy1"]
+
+
 def test_an_excused_allocation_may_be_released_without_its_state() -> None:
     judge = Judge()
     _given(judge, "first", "toy0", "toy1", saved=False)
@@ -74,25 +82,53 @@ def test_a_release_with_an_empty_state_needs_a_crash() -> None:
     assert [text[:6] for text in judge.violations] == ["rule 3"]
 
 
+def test_an_allocate_that_was_cut_off_may_be_released_without_a_state_while_the_disk_has_it() -> None:
+    judge = Judge()
+    for _ in range(2):
+        judge.intended({"uid": ["toy0"]})
+        judge.died(excused=False)
+        judge.released(None, ["toy0"])
+    assert judge.violations == []
+    judge.died(excused=False)
+    judge.released(None, ["toy0"])
+    assert [text[:6] for text in judge.violations] == ["rule 3"]
+
+
 def test_a_release_of_a_device_that_another_pod_may_have_is_not_due() -> None:
     judge = Judge()
     _given(judge, "first", "toy0")
     judge.saved(["first"], listed=["first"])
     judge.leaving("pod")
-    assert judge.due(all_=False) == ["first of toy0"]
+    assert judge.due(all_=False, there=["toy0"]) == ["first of toy0"]
     _given(judge, "second", "toy0", pod="other")
-    assert judge.due(all_=False) == []
-    assert judge.due(all_=True) == ["first of toy0"]
+    assert judge.due(all_=False, there=["toy0"]) == []
+    assert judge.due(all_=True, there=["toy0"]) == ["first of toy0"]
+
+
+def test_a_device_that_is_away_cannot_be_scrubbed() -> None:
+    judge = Judge(scrubs=True)
+    _given(judge, "first", "toy0")
+    judge.leaving("pod")
+    assert judge.due(all_=True, there=[]) == []
+    assert judge.due(all_=True, there=["toy0"]) == ["first of toy0"]
 
 
 def test_a_container_gets_the_state_of_its_own_allocation() -> None:
     judge = Judge()
     _given(judge, "first", "toy0")
     judge.prepared("first", ["toy0"])
-    judge.started("pod")
+    judge.started("pod", {"TOY_NUMBER": "first"})
     assert judge.violations == []
     judge.prepared("older", ["toy0"])
     assert [text[:7] for text in judge.violations] == ["rule 11"]
+
+
+def test_a_container_is_told_its_own_number_at_each_start() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0")
+    judge.prepared("first", ["toy0"])
+    judge.started("pod", {"TOY_NUMBER": "older"})
+    assert [text[:6] for text in judge.violations] == ["rule 1"]
 
 
 def test_a_device_is_released_between_two_containers_if_it_is_scrubbed() -> None:

@@ -15,11 +15,11 @@ from typing_extensions import override
 
 from kdp.allocation.sharing import base_id
 from kdp.kubelet import KubeletPaths
-from kdp.testing import AdmissionError, AdmittedPod, ContainerStartError, Pod, ScenarioError
+from kdp.testing import AdmissionError, AdmittedContainer, AdmittedPod, ContainerStartError, Pod, ScenarioError
 
 from .account import Account, Saved, differences, saved_in
 from .judge import RELEASE_SECONDS, SAID_SECONDS, Judge, Seen
-from .node import LOST_FILES, Node, answers
+from .node import LOST_FILES, RETRY_SECONDS, Node, answers
 from .plugin import OTHER_RESOURCE, RESOURCE, node_of
 
 LASTING = 0.3
@@ -32,7 +32,7 @@ class Kubelet(Protocol):
     @property
     def paths(self) -> KubeletPaths: ...
     async def admit(self, pod: Pod, /, *, start: bool) -> AdmittedPod: ...
-    async def start_container(self, pod: Pod, /) -> object: ...
+    async def start_container(self, pod: Pod, /) -> AdmittedContainer: ...
     async def delete(self, pod: Pod, /) -> None: ...
     async def restart(self, *, reboot: bool = False) -> object: ...
     async def readmit(self) -> Mapping[str, AdmittedPod | AdmissionError] | None: ...
@@ -166,10 +166,13 @@ class World(Node):
 
     # -- memory and disk -----------------------------------------------------------------------------------------------
 
-    def remove_files(self) -> None:
-        """Remove the state directory."""
+    async def remove_files(self) -> None:
+        """Remove the state directory, unless a process is too busy to tell what it remembers."""
+        accounts = [await Account.of(each.channel) for each in self.living_instances]
+        if None in accounts:
+            return
         self.causes.add(LOST_FILES)
-        self.judge.files_removed()
+        self.judge.files_removed({number for each in accounts if each for _, number in each.owed.values()})
         for path in [*self._state.glob("*"), *self._state.glob(".*")] if self._state.is_dir() else ():
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -188,9 +191,11 @@ class World(Node):
         while True:
             now = time.monotonic()
             accounts = [await Account.of(each.channel) for each in self.living_instances]
-            if None not in accounts and (saved := self._on_disk()) is not None:
+            known = [each for each in accounts if each is not None and each.has_adopted]
+            if not known or len(known) < len(accounts) or (saved := self._on_disk()) is None:
+                quiet_since = now  # nothing can be compared
+            else:
                 disk = saved.entries
-                known = [each for each in accounts if each is not None]
                 found = differences({uid: entry for each in known for uid, entry in each.owed.items()}, disk)
                 problems = [each.problem for each in known if each.problem is not None]
                 if bool(found) == bool(problems) or (seconds is None and problems):  # a bad disk is a problem by itself
@@ -201,7 +206,8 @@ class World(Node):
                             self.judge.broken(3, f"no process and no file has {forgotten[:3]} any more")
                         self.judge.saved([number for _, number in disk.values()], listed=saved.listed)
                         return
-                elif now - quiet_since > limit:
+                # If both agree again, the problem ends with the next try.
+                elif now - quiet_since > limit + (0.0 if found or self.can_save else RETRY_SECONDS):
                     says = f"the plugin says {problems[0]!r}" if problems else "the plugin names no problem"
                     self.judge.broken(
                         9, f"for {now - quiet_since:.1f} s, memory and disk differ in {found}, and {says}"
@@ -217,6 +223,7 @@ class World(Node):
     def _could_not_save(self, *, by_force: bool) -> bool:
         if saved := self._on_disk():
             self.judge.survived([number for _, number in saved.entries.values()])
+            self.judge.intended(saved.intents)
         return super()._could_not_save(by_force=by_force)
 
     def _on_disk(self) -> Saved | None:
@@ -243,19 +250,35 @@ class World(Node):
         While other pods live, that is demanded only of devices which a list has named: a pod that was admitted at the
         same time may hold the other devices.
         """
+
+        def due() -> list[str]:
+            return self.judge.due(all_=not self.pods, there=self.hardware)
+
         with anyio.move_on_after(RELEASE_SECONDS + self.noise):
-            while self.judge.due(all_=not self.pods):
+            while due():
                 await self._news.wait()
-        if lost := self.judge.due(all_=not self.pods):
-            self.judge.broken(3, f"{RELEASE_SECONDS:g} s of peace have released none of {lost[:3]} ({len(lost)})")
+        if lost := due():
+            text = f"{RELEASE_SECONDS:g} s of peace have released none of {lost[:3]} ({len(lost)})"
+            self.judge.broken(3, text + await self._beliefs(str(lost)))
+
+    @override
+    async def _beliefs(self, problem: str) -> str:
+        accounts = [await Account.of(each.channel) for each in self.living_instances]
+        known = [each for each in accounts if each is not None]
+        found = [
+            each.believed[number]
+            for each in known
+            for ids, number in each.owed.values()
+            if any(base_id(device) in problem for device in ids)
+        ]
+        return f"; the plugin has {found}" if found else ""
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
     @property
     def held_cards(self) -> set[int]:
         """The cards that pods have."""
-        nodes = {node.host_path for pod in self.pods for node in pod.reply().devices}
-        return {card for card in self.cards.values() if node_of(card) in nodes}
+        return {card for card in self.cards.values() if node_of(card) in self.judge.held_nodes}
 
     def toys_of(self, resource: str) -> list[str]:
         """Return the toys of a resource."""
@@ -282,9 +305,11 @@ class World(Node):
         self.heard()
         self.pods.append(admitted)
         ids, reply = sorted(admitted.devices(resource)), admitted.reply()
-        nodes = [node.host_path for node in reply.devices]
+        envs, nodes = reply.envs, [node.host_path for node in reply.devices]
+        if not envs:  # a real kubelet tells the reply to nobody before the container starts
+            envs, nodes = self.judge.replied(ids)
         saved = could_save and self.can_save
-        self.judge.admitted(admitted.pod.uid, ids, reply.envs, nodes, resource=resource, saved=saved)
+        self.judge.admitted(admitted.pod.uid, ids, envs, nodes, resource=resource, saved=saved)
         await self._start(admitted)
         return admitted
 
@@ -301,7 +326,7 @@ class World(Node):
         """Start a pod's container, and return whether that succeeded. In peace there is no cause for a failure."""
         self._unstarted.add(pod.pod.uid)
         try:
-            await self.kubelet.start_container(pod.pod)
+            given = await self.kubelet.start_container(pod.pod)
         except ContainerStartError as error:
             self.heard()
             late = set[str]() if is_peace else {"an earlier pod has the device until its release"}
@@ -312,7 +337,7 @@ class World(Node):
         self.heard()
         self._unstarted.discard(pod.pod.uid)
         if pod in self.pods:
-            self.judge.started(pod.pod.uid)
+            self.judge.started(pod.pod.uid, given.reply.envs)
         return True
 
     async def delete(self, pod: AdmittedPod) -> None:

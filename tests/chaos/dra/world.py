@@ -13,7 +13,7 @@ from typing import Any, final
 from uuid import uuid4
 
 import anyio
-from tests.chaos.node import FROZEN, Node, answers
+from tests.chaos.node import FROZEN, SLOW_DISK, Node, answers
 from tests.chaos.plugin import CLOCK
 from typing_extensions import override
 
@@ -278,11 +278,13 @@ class DraWorld(Node):
         finally:
             for uid in uids:
                 self.judge.lives[uid].undoing -= 1
-            if self.pid is not None and FROZEN not in self.causes:
+            if self.pid is not None and self.causes.isdisjoint({FROZEN, SLOW_DISK}):  # writes wait for one another
                 self.judge.answered(time.monotonic() - began, noise=self.noise)
         self.heard()
         for uid in uids:
-            self.judge.unprepared(uid, [name for name in self.files.of(uid) if not name.endswith(".draft")])
+            # `released` that was disturbed may end just now, and its files go a moment later.
+            left = () if self.causes else [name for name in self.files.of(uid) if not name.endswith(".draft")]
+            self.judge.unprepared(uid, left)
         self._forget_claims(pod)
         self._forget_pod(pod)
         return True
