@@ -12,6 +12,8 @@ The file is one JSON document at any time, with a line for each record, so that 
   a version that does not know the field reads an empty record.
 * An append writes over the last two lines and puts them behind the new lines. If that fails, the end is put back, and
   the next write replaces the file whole. The file is replaced, too, if most of it is outdated.
+* A sync replaces the file if a record is gone. Version 0.1 reads each line in the file of a living process as a record,
+  so in a rollback it would wait for the outdated ones until that process ends.
 * The owner keeps the file locked. A file without a lock belongs to a process that has ended, or whose machine has.
 * `read` takes a damaged line for a damaged record, and never for a damaged file.
 
@@ -80,6 +82,7 @@ class Journal:
         self._size = 0
         self._is_whole = True
         self._unsynced = False
+        self._has_gone = False
 
     @property
     def is_in_place(self) -> bool:
@@ -107,6 +110,7 @@ class Journal:
         elif not self._can_append(lines):
             self._rewrite()
         elif lines:
+            self._has_gone |= None in changes.values()
             self._append(b"".join(b",\n" + line for line in lines.values()))
 
     def sync(self) -> None:
@@ -118,6 +122,9 @@ class Journal:
         if self._unsynced and self._descriptor is not None:
             os.fsync(self._descriptor)
         self._unsynced = False
+        if self._has_gone and self._descriptor is not None:
+            with contextlib.suppress(OSError):  # the file is right, and the next sync tries again
+                self._rewrite()
 
     def close(self) -> None:
         """Let go of the file, which stays for the next process. A later `write` makes another one."""
@@ -160,7 +167,7 @@ class Journal:
         before, self._descriptor = self._descriptor, files.replace_locked(self.path, data)
         if before is not None:
             locks.close(before)
-        self._size, self._is_whole, self._unsynced = len(data), True, False
+        self._size, self._is_whole, self._unsynced, self._has_gone = len(data), True, False, False
         if self._must_last and is_new:  # last: a file that has its name stays locked, also if this fails
             files.sync_names(self.path.parent)
 
@@ -169,6 +176,7 @@ class Journal:
             self.path.unlink(missing_ok=True)
             self.close()
         self._dropped.clear()
+        self._has_gone = False
 
 
 @final

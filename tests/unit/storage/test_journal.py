@@ -83,6 +83,31 @@ def test_a_failed_append_leaves_the_document_and_is_repeated(
     made.close()
 
 
+def test_a_synced_file_has_no_outdated_line_of_a_record_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 0.1 beside this process read each line as an allocation, and released nothing of the same device."""
+    made = journal(tmp_path)
+    for uid in ("a", "b", "c"):
+        made.write({uid: record(uid)})
+    made.write({"b": None})
+    with monkeypatch.context() as full:
+        full.setattr("kdp.storage.files.replace_locked", _no_space)
+        made.sync()
+    assert saved(made) == {"a": record("a"), "c": record("c")}
+    made.sync()
+    assert [each["uid"] for each in json.loads(made.path.read_text())["records"]] == ["a", "c"]
+    inode = made.path.stat().st_ino
+    made.write({"a": record("a", state={})})
+    made.sync()
+    assert made.path.stat().st_ino == inode
+    made.close()
+
+
+def _no_space(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_a_file_that_somebody_removed_is_written_again(tmp_path: Path) -> None:
     made = journal(tmp_path)
     made.write({"a": record("a")})
