@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,10 @@ if __name__ == "__main__":
 """
 
 
+class NoAnswerError(Exception):
+    """Nobody answers at the socket."""
+
+
 class Scraper:
     """Asks a plugin for its metrics until they say something."""
 
@@ -76,7 +81,8 @@ class Scraper:
 
     async def text(self) -> str:
         code, body = await to_thread.run_sync(ask, str(self._path), "/metrics")
-        assert code == 0, body
+        if code:
+            raise NoAnswerError(body)
         return body
 
     async def samples(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -84,14 +90,13 @@ class Scraper:
         return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
     async def shows(self, name: str, value: float, **labels: str) -> None:
-        """Wait for a value; None of a label means that it is not looked at."""
-        seen: object = "no answer"
+        """Wait for a value. While the plugin starts or reads its configuration again, nobody answers."""
+        seen: Mapping[tuple[str, frozenset[tuple[str, str]]], float] = {}
         try:
             with anyio.fail_after(PATIENCE):
                 while True:
-                    if self._path.exists():
+                    with contextlib.suppress(NoAnswerError):
                         seen = await self.samples()
-                        assert isinstance(seen, dict)
                         if seen.get((name, frozenset(labels.items()))) == value:
                             return
                     await anyio.sleep(0.05)
