@@ -173,16 +173,20 @@ class Allocations:
         return [use for use in self._uses.values() if resource is None or use.resource == resource]
 
     def is_seen(self, use: AllocationRecord) -> bool:
-        """Return whether a list has named all devices of an allocation since their last Allocate, which is over."""
-        return all(self._tracks[key].is_seen and not self._tracks[key].under_way for key in use.keys)
+        """Return whether a list has named the devices of an allocation, apart from devices with a later one."""
+        tracks = self._own_tracks(use)
+        return bool(tracks) and all(track.is_seen and not track.under_way for track in tracks)
 
     def suspects(self, use: AllocationRecord) -> frozenset[Pod] | None:
         """Return the pods that may hold devices of an allocation unnamed; None: no list has told since its Allocate."""
-        tracks = [self._tracks[key] for key in use.keys]
-        unseen = [track for track in tracks if not track.is_seen or track.under_way]
+        unseen = [track for track in self._own_tracks(use) if not track.is_seen or track.under_way]
         if not all(track.has_suspects and not track.under_way for track in unseen):
             return None
         return frozenset[Pod]().union(*(track.suspects for track in unseen))
+
+    def _own_tracks(self, use: AllocationRecord) -> list[_Track]:
+        """Return the tracks of the devices without a later allocation."""
+        return [self._tracks[key] for key in use.keys if self.newest_of(*key) is use]
 
     def newest(self, resource: str, ids: Collection[str]) -> AllocationRecord | None:
         """Return the last allocation of exactly these devices."""

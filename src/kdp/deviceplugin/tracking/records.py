@@ -628,6 +628,8 @@ class AllocationRecords:
                 if not self._allocations.is_owed(record.resource, device_id):
                     resource.devices.pop(device_id, None)
             self._drop(resource, record)
+            for each in self._allocations.of(record.resource, record.ids):
+                self._put(resource, each)  # it may be the newest of a device now
             await self._saved(resource)
         finally:
             self._end_release(record)
