@@ -4,7 +4,8 @@
 2. What a pod holds is not released while the pod lives.
 3. What was allocated and is held no more is released, with the state that `allocate` left for that container. Until
    then memory and disk have it in each peace. It is released once. A plugin that is killed in the middle of it may do
-   it again. In a peace that lasts, the release comes within `RELEASE_SECONDS`.
+   it again. In a peace that lasts, the release comes within `RELEASE_SECONDS`. When `allocate` is called, the disk has
+   the devices.
 4. A refusal has a cause that the world knows.
 5. When all disturbances have ended, one stream is open, no second socket answers, the table equals the hardware, and
    the probe of readiness says that it is. A toy that was taken away may stay in the table, Unhealthy, while the kubelet
@@ -141,8 +142,13 @@ class Judge(ProcessJudge):
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
 
-    def allocated(self, number: str, ids: Sequence[str], nodes: Collection[str]) -> None:
-        """The hook `allocate` returned an allocation with this number in its state."""
+    def allocated(self, number: str, ids: Sequence[str], nodes: Collection[str], *, is_intended: bool = True) -> None:
+        """The hook `allocate` returned an allocation with this number in its state.
+
+        ``is_intended``: When it was called, a file had the devices without a state, or could not have them.
+        """
+        if not is_intended:
+            self.broken(3, f"allocate was called for {tuple(ids)}, and no file had the intent")
         self._allocated[number] = tuple(ids), frozenset(nodes)
 
     def prepared(self, number: str | None, ids: Sequence[str]) -> None:

@@ -216,10 +216,13 @@ async def slow_disk(world: World) -> None:
 
 async def kill_at_a_step(world: World) -> None:
     """The plugin is killed at a step of a save or of a take-over."""
-    if world.rng.random() < 0.4:
+    takes_over = world.rng.random() < 0.5
+    if takes_over:
         await world.kill()
-    world.kill_at(world.rng.randint(1, 12))
+    world.kill_at(world.rng.randint(1, 8 if takes_over else 12))
     await world.start()
+    if takes_over and await world.until_awake():
+        await anyio.sleep(0.4)
     for _ in range(world.rng.randint(1, 4)):
         await world.rng.choice([admit, admit, delete])(world)
     world.disk(None)
@@ -278,6 +281,43 @@ async def update(world: World) -> None:
     await world.overlap(meanwhile, world.rng.choice(["first", "second", "update", "update"]))
     for _ in range(world.rng.randint(0, 3)):
         await world.rng.choice([restart_container, admit, delete])(world)
+
+
+async def reuse_amid_update(world: World) -> None:
+    """All toys are held when a new version starts, so it gives devices away again that the old one gave."""
+    for _ in range(2 * len(world.hardware)):
+        await world.admit(1)
+
+    async def meanwhile() -> None:
+        await world.until_awake()
+        await anyio.sleep(0.5)
+        for _ in range(3):
+            await delete(world)
+            await world.admit(1)
+
+    await world.overlap(meanwhile, world.rng.choice(["first", "update"]))
+    await anyio.sleep(1.2)  # the new version has taken over what the old one gave
+    for pod in world.pods[-3:]:
+        await world.restart_container(pod)
+    for pod in world.pods[::2]:
+        await world.delete(pod)
+
+
+async def reuse_amid_release(world: World) -> None:
+    """Releases wait for a slow one, while the kubelet gives their devices away again: all toys are held."""
+    if world.variant.scrubs:
+        return  # there the start of the container waits, and not the release
+    world.command(f"released={world.rng.uniform(0.3, 0.9):.2f}")
+    for _ in range(2 * len(world.hardware)):
+        await world.admit(1)
+    for _ in range(4):
+        await delete(world)
+    await anyio.sleep(world.rng.uniform(0.4, 1.0))
+    for _ in range(4):
+        await world.admit(1)
+    world.command(None)
+    for pod in world.pods[::2]:
+        await world.delete(pod)
 
 
 async def reload(world: Node) -> None:
@@ -347,6 +387,8 @@ WEIGHTS: Final[dict[Operation, int]] = {
     few_descriptors: 2,
     two_plugins: 1,
     update: 5,
+    reuse_amid_update: 2,
+    reuse_amid_release: 2,
     move: 4,
     bad_disk: 5,
     bad_disk_and_stop: 3,

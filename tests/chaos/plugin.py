@@ -24,6 +24,7 @@ from uuid import uuid4
 from typing_extensions import override
 
 import kdp
+from kdp.allocation.sharing import base_id
 from kdp.deviceplugin import manager
 from kdp.deviceplugin.options import Pace
 from kdp.deviceplugin.tracking import allocations, tracker
@@ -31,7 +32,7 @@ from kdp.kubelet.podresources import PodResources
 from kdp.supervision import supervisor
 from kdp.supervision.supervisor import Deadlines
 
-from .account import answer_questions
+from .account import answer_questions, saved_in
 from .disk import DISK, FaultyDisk
 
 RESOURCE = "example.com/toy"
@@ -65,15 +66,22 @@ def node_of(card: int) -> str:
 
 
 class Toys(kdp.DeviceBackend):
-    """Toys are files whose text is how they are."""
+    """Toys are files whose text is how they are.
+
+    Args:
+        hardware: The directory of the toys.
+        journal: The descriptor to which the hooks speak.
+        state: Where a device plugin saves allocations.
+    """
 
     resource = RESOURCE
     poll_interval = 0.1
     health_policy = kdp.HealthPolicy(hold_down=0.3, hold_down_max=0.6)  # quarantine, too, must end within a peace
 
-    def __init__(self, hardware: Path, journal: int) -> None:
+    def __init__(self, hardware: Path, journal: int, state: Path | None = None) -> None:
         self._hardware = hardware
         self._journal = journal
+        self._state = state
         self._is_awake = False
 
     @override
@@ -95,10 +103,11 @@ class Toys(kdp.DeviceBackend):
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        is_intended = self._is_intended({*devices.ids})
         self.obey("allocate")
         number = uuid4().hex
         devices.state["number"] = number
-        self.say(self._about("allocate", devices))
+        self.say({**self._about("allocate", devices), "is_intended": is_intended})
         merged = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
         return merged.adding(env={"TOYS": ",".join(sorted(devices.ids)), "TOY_NUMBER": number})
 
@@ -111,6 +120,14 @@ class Toys(kdp.DeviceBackend):
     def released(self, devices: kdp.Allocation) -> None:
         self.obey("released")
         self.say(self._about("released", devices))
+
+    def _is_intended(self, ids: set[str]) -> bool:
+        """Return whether a file has an Allocate of these devices without a state."""
+        for _ in range(3):
+            with contextlib.suppress(OSError, ValueError):  # it is being written
+                intents = {} if self._state is None else saved_in(self._state).intents
+                return any({base_id(device) for device in intent} == ids for intent in intents.values())
+        return False
 
     def _about(self, hook: str, devices: kdp.Allocation) -> dict[str, object]:
         nodes = [node.host_path for device in devices for node in device.edits.device_nodes]
@@ -181,7 +198,8 @@ def main() -> None:
         (supervisor, "Deadlines", partial(Deadlines, prepare_container=START_SECONDS)),
     ):
         setattr(module, name, value)
-    kdp.run(Toys(Path(hardware), int(journal)), http=f"127.0.0.1:{port}", **settings)
+    toys = Toys(Path(hardware), int(journal), Path(settings["state_dir"]))
+    kdp.run(toys, http=f"127.0.0.1:{port}", **settings)
 
 
 if __name__ == "__main__":

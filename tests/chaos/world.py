@@ -14,6 +14,7 @@ import attrs
 from typing_extensions import override
 
 from kdp.allocation.sharing import base_id
+from kdp.deviceplugin.tracking.store import SAVE_PATIENCE
 from kdp.kubelet import KubeletPaths
 from kdp.testing import AdmissionError, AdmittedContainer, AdmittedPod, ContainerStartError, Pod, ScenarioError
 
@@ -158,7 +159,11 @@ class World(Node):
     def _hear(self, said: dict[str, Any]) -> None:
         match said["hook"]:
             case "allocate":
-                self.judge.allocated(said["number"], said["ids"], said["nodes"])
+                # An Allocate waits for the intent for a second.
+                is_excused = not self.can_save or self.noise > SAVE_PATIENCE
+                self.judge.allocated(
+                    said["number"], said["ids"], said["nodes"], is_intended=said["is_intended"] or is_excused
+                )
             case "prepare_container":
                 self.judge.prepared(said["number"], said["ids"])
             case _:

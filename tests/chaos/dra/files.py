@@ -31,6 +31,14 @@ class DriverFiles:
         """Return the file that remembers a claim."""
         return self._claims / f"{uid}.json"
 
+    def has_copy(self, uid: str) -> bool:
+        """Return whether there is a second file that remembers the same of a claim."""
+        record = self.record(uid)
+        try:
+            return record.with_name(f".{record.name}.copy").read_bytes() == record.read_bytes()
+        except FileNotFoundError:
+            return False
+
     def spec(self, uid: str) -> Path:
         """Return the CDI spec of a claim."""
         return self._cdi / f"kdp_{self._driver}_claim_{uid}.json"

@@ -2,8 +2,8 @@
 
 1. No device is in two claims that are prepared at the same time.
 2. An answer names the devices that were allocated. Its CDI ids resolve as long as the claim is prepared. The next
-   answer is the same one, and `allocate` is not called again for it. If somebody damages the claim's record, `allocate`
-   is called again, and its number changes.
+   answer is the same one, and `allocate` is not called again for it. If somebody damages the claim's record, and no
+   second file has the same, `allocate` is called again, and its number changes.
 3. `released` is called for each request that was allocated, once Unprepare was asked for. In peace that takes
    `RELEASE_SECONDS`. It is called once, with the number that `allocate` left in this boot, and never while the claim is
    prepared. A driver that was killed may do it again. Until it has returned, no other claim is prepared with a device
@@ -53,7 +53,7 @@ class Life:
         may_go: Whether it may be released.
         undoing: How many calls are under way that undo it.
         is_begun: Whether a Prepare was asked for, and no Unprepare succeeded since.
-        is_damaged: Whether its record was damaged, so that its numbers may be lost.
+        is_damaged: Whether its only record was damaged, so that its numbers may be lost.
         is_unprepared: Whether an Unprepare has succeeded, and no Prepare was asked for since.
         is_of_former_boot: Whether the node has booted since it was prepared.
     """
@@ -262,6 +262,12 @@ class DraJudge(ProcessJudge):
             if other is not life and other.is_unprepared
         ]
         return [(other, owed) for other, owed in found if owed & life.devices]
+
+    @property
+    def owed_devices(self) -> set[str]:
+        """The devices that no claim may have before their release."""
+        ended = [life for life in self.lives.values() if life.is_unprepared]
+        return {device for life in ended for request in life.owed for device in life.wanted[request]}
 
     @property
     def owed_after_unprepare(self) -> list[str]:

@@ -85,13 +85,11 @@ async def vanish(world: DraWorld) -> None:
 
 async def steal(world: DraWorld) -> None:
     """The same, and the scheduler gives the devices to another claim at once. The record may be damaged before."""
-    if world.rng.random() < 0.7:
-        world.damage_record()
+    damaged = world.damage_record() if world.rng.random() < 0.7 else None
     uids = [uid for uid, life in world.judge.lives.items() if life.answer is not None and not life.may_go]
     pods = {name: pod for pod in world.waiting for name in pod.claims}
-    damaged = [uid for uid in uids if world.judge.lives[uid].is_damaged]
     if uids:
-        life = world.judge.lives[world.rng.choice(damaged or uids)]
+        life = world.judge.lives[damaged or world.rng.choice(uids)]
         if life.name in pods:
             wanted = life.wanted
             world.vanish(pods[life.name])
@@ -159,10 +157,15 @@ async def unprepare_amid_prepare(world: DraWorld) -> None:
     if not wishes:
         return
     world.causes.add("a claim was unprepared while it was prepared")
-    world.command(f"allocate={world.rng.uniform(0.05, 0.6):.3f}")
+    is_long = world.rng.random() < 0.5
+    world.command(f"allocate={4.0 if is_long else world.rng.uniform(0.05, 0.6):.3f}")
     pod = world.schedule(wishes)
+    records = [world.files.record(world.claim_of(name)) for name in pod.claims]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.start_pod, pod)
+        with anyio.move_on_after(1.0 if is_long else 0.0):
+            while not any(record.exists() for record in records):  # noqa: ASYNC110 - another process's files
+                await anyio.sleep(0.02)
         await anyio.sleep(world.rng.uniform(0.0, 0.5))
         tasks.start_soon(world.stop_pod, pod)
     world.command(None)
@@ -346,7 +349,7 @@ WEIGHTS: Final[dict[Operation, int]] = {
     terminate: 2,
     terminate_amid_prepare: 2,
     terminate_amid_unprepare: 2,
-    unprepare_amid_prepare: 3,
+    unprepare_amid_prepare: 6,
     update: 2,
     release_fails: 4,
     bad_disk: 4,
