@@ -520,7 +520,7 @@ class Allocations:
                     seen.add(key[0])
                 track.is_seen = track.is_named = True
                 track.named_at = asked_at
-                if key[0] in self._scrubbed and self._name_pod(key, named[key]):
+                if key[0] in self._scrubbed and self._name_pod(key, named):
                     seen.add(key[0])
                 track.suspects = frozenset()
                 track.missing_since, track.is_missed = None, False
@@ -541,20 +541,28 @@ class Allocations:
         owing = {use.resource for use in self._uses.values()}
         return ListOutcome(ended=tuple(ended), gone=gone, held=held, seen=frozenset(seen & owing))
 
-    def _name_pod(self, key: Key, pods: tuple[Pod, ...]) -> bool:
+    def _name_pod(self, key: Key, named: Mapping[Key, tuple[Pod, ...]]) -> bool:
         """Note the pod that has a device, with each of its containers; return whether that is new.
 
-        If two pods have the device, the pod without an earlier allocation has the newest.
+        If two pods have the device, the pod without an earlier allocation has the newest. An earlier allocation without
+        a pod may be that of an init container of the same pod, unless another pod has one of its devices.
         """
-        uses = self._uses_of.get(key, {}).values()
-        nameless = [use for use in uses if use.pod is None and not use.is_back]
+        uses, pods = self._uses_of.get(key, {}).values(), named[key]
         newest = self.newest_of(*key)
         earlier = {use.pod for use in uses if use is not newest}
         if newest is not None and newest.pod in pods:
             pod = newest.pod
         else:
             pod = next((each for each in pods if each not in earlier), pods[-1])
-        changed = nameless if newest is None or newest.pod == pod else [*nameless, newest]
+        changed = [
+            use
+            for use in uses
+            if use.pod != pod
+            and (
+                use is newest
+                or (use.pod is None and not use.is_back and all(pod in named.get(each, (pod,)) for each in use.keys))
+            )
+        ]
         for use in changed:
             use.pod = pod
         return bool(changed)

@@ -125,3 +125,24 @@ def test_a_device_given_anew_made_the_other_devices_of_its_first_pod_wait_for_al
         assert after.listed(named, [new, stays], asked_at=now, now=now, is_complete=True).ended == ()
     found = [after.listed({}, [stays], asked_at=now, now=now, is_complete=True) for now in (301.0, 400.0)]
     assert [{record.uid for record in each.ended} for each in found] == [set(), {"a", "b"}]
+
+
+def test_an_earlier_pods_devices_were_not_scrubbed_while_one_of_the_two_next_pods_lived() -> None:
+    """A list names the two next pods, and kdp took the first allocation, which had no pod yet, for one of theirs."""
+    one, two = ("default", "one"), ("default", "two")
+    allocations = Allocations(Pace(), boot_id="now")
+    allocations.scrub(R)
+    both = AllocationRecord(uid="a", resource=R, ids=("w0", "w1"), state={"n": 1}, at=("now", 5.0))
+    first = AllocationRecord(uid="b", resource=R, ids=("w0",), state={"n": 2}, at=("now", 7.0), is_started=False)
+    second = AllocationRecord(uid="c", resource=R, ids=("w1",), state={"n": 3}, at=("now", 8.0), is_started=False)
+    for record in (first, second):
+        allocations.begin(R, record.ids, 100.0)
+        allocations.add(record, 100.0)
+        allocations.end(R, record.ids, 100.1, given=True)
+    allocations.add(both, 100.2)  # of a process that has ended, and taken over after the next Allocates
+    named = {(R, "w0"): (one,), (R, "w1"): (two,)}
+    allocations.listed(named, [one, two], asked_at=101.0, now=101.0, is_complete=True)
+    assert [each.pod for each in (both, first, second)] == [None, one, two]
+    allocations.take_back(R, ["w0"])
+    found = allocations.listed(named, [one, two], asked_at=102.0, now=102.0, is_complete=True)
+    assert found.ended == (both,)
