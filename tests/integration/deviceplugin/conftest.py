@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
+from kdp.storage.journal import Journal
 from kdp.testing import DEFAULT_PROFILE, SimulatedKubelet
 
 from .helpers import Block
@@ -41,3 +46,17 @@ def block() -> Iterator[Callable[[], Block]]:
 @pytest.fixture(autouse=True)
 def _all_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kdp")
+
+
+@pytest.fixture
+def is_full(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While it is set, no allocation can be saved."""
+    write, event = Journal.write, threading.Event()
+
+    def full(journal: Journal, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
+        if event.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(journal, changes)
+
+    monkeypatch.setattr(Journal, "write", full)
+    return event

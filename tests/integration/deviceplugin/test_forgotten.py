@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
@@ -17,7 +16,7 @@ from typing_extensions import override
 import kdp
 from kdp.deviceplugin import manager as manager_module
 from kdp.proto import deviceplugin_v1beta1_pb2 as pb
-from kdp.storage.journal import Journal, read
+from kdp.storage.journal import read
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 
 from .helpers import RESOURCE, Widgets, connected, lists, until
@@ -34,17 +33,9 @@ def saved(directory: Path) -> dict[str, Mapping[str, Any]]:
 
 
 async def test_an_allocation_of_a_moment_in_which_the_disk_was_full_was_never_released(
-    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kubelet: SimulatedKubelet, tmp_path: Path, is_full: threading.Event
 ) -> None:
     """Chaos on the real device manager 1.36: no call saved it again, and the orderly stop did not either."""
-    write, is_full = Journal.write, threading.Event()
-
-    def full(journal: Journal, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
-        if is_full.is_set():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(journal, changes)
-
-    monkeypatch.setattr(Journal, "write", full)
     backend = Kept("w0", "w1")
     options = {"pace": QUICK, "state_dir": tmp_path}
     async with connected(kubelet, backend, **options) as manager:

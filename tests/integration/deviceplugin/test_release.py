@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -80,28 +80,38 @@ async def lists(kubelet: SimulatedKubelet, more: int = LISTS) -> None:
     await until(lambda: asked(kubelet) >= wanted, story=kubelet.events.story)
 
 
+class Outgoing:
+    """An instance that lives in a task of its own until `end`, as the old one does in an update."""
+
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+        self._make = make
+        self._ends, self._has_ended = anyio.Event(), anyio.Event()
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        async with self._make():
+            task_status.started()
+            await self._ends.wait()
+        self._has_ended.set()
+
+    async def end(self) -> None:
+        self._ends.set()
+        await self._has_ended.wait()
+
+
 async def test_what_an_instance_that_still_ran_held_is_taken_over_when_it_has_ended(
     kubelet: SimulatedKubelet, tmp_path: Path
 ) -> None:
     """Even if the new one has no allocation. Before, it learned of the old one's only when it had one itself."""
     first, second = Kept("w0", "w1"), Kept("w0", "w1")
-    ends, has_ended = anyio.Event(), anyio.Event()
-
-    async def run_first(*, task_status: TaskStatus[None]) -> None:
-        async with connected(kubelet, first, pace=QUICK, state_dir=tmp_path):
-            task_status.started()
-            await ends.wait()
-        has_ended.set()
-
+    outgoing = Outgoing(lambda: connected(kubelet, first, pace=QUICK, state_dir=tmp_path))
     async with anyio.create_task_group() as tasks:
-        await tasks.start(run_first)
+        await tasks.start(outgoing.run)
         admitted = await kubelet.admit(Pod.asking({RESOURCE: 1}))
         await until(lambda: [*tmp_path.glob("*.json")])
         async with running(kubelet, second, pace=QUICK, state_dir=tmp_path) as manager:
             await until(lambda: manager.is_ready)
             await anyio.sleep(3 * QUICK.look)  # it has looked, and found the file of a living one
-            ends.set()
-            await has_ended.wait()
+            await outgoing.end()
             await kubelet.delete(admitted.pod)
             await until(lambda: second.returned)
     assert (first.returned, second.returned) == ([], [(admitted.devices(RESOURCE), {"number": 1})])
@@ -457,24 +467,16 @@ async def test_a_container_that_started_again_in_an_update_had_no_state(
 
     first, second = Counting("w0"), Counting("w0")
     pace = attrs.evolve(QUICK, lasting=60.0)  # neither registers anew because the kubelet believes the other one
-    ends, has_ended = anyio.Event(), anyio.Event()
-
-    async def run_first(*, task_status: TaskStatus[None]) -> None:
-        async with connected(kubelet, first, pace=pace, state_dir=tmp_path):
-            task_status.started()
-            await ends.wait()
-        has_ended.set()
-
+    outgoing = Outgoing(lambda: connected(kubelet, first, pace=pace, state_dir=tmp_path))
     async with anyio.create_task_group() as tasks:
-        await tasks.start(run_first)
+        await tasks.start(outgoing.run)
         pod = (await kubelet.admit(Pod.asking({RESOURCE: 1}))).pod
         async with running(kubelet, second, pace=pace, state_dir=tmp_path) as manager:
             await until(lambda: manager.is_ready)
             await kubelet.until(allocatable={RESOURCE: 1})
             for _ in range(2):
                 await kubelet.start_container(pod)
-            ends.set()
-            await has_ended.wait()
+            await outgoing.end()
             await kubelet.start_container(pod)
             await kubelet.delete(pod)
             await until(lambda: bool(second.returned))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import anyio
 import attrs
@@ -20,7 +18,6 @@ from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
 from kdp.deviceplugin.tracking.store import AllocationStore
 from kdp.errors import ConfigurationError
-from kdp.storage.journal import Journal
 from kdp.supervision.conditions import KINDS, OwnKind
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, AdmittedPod, CallError, Container, ContainerStartError, Pod, SimulatedKubelet
@@ -510,19 +507,10 @@ async def test_after_a_broken_state_file_the_next_pod_read_the_secret(
 
 
 async def test_a_disk_that_was_full_once_kept_all_devices_withheld(
-    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_full: threading.Event
 ) -> None:
     """Only an Allocate saved, and none came, because nothing was offered."""
     monkeypatch.setattr("kdp.deviceplugin.plugin.LOOK_PAUSE", 0.05)
-    is_full = threading.Event()
-    write = Journal.write
-
-    def fill(self: Journal, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
-        if is_full.is_set():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(self, changes)
-
-    monkeypatch.setattr(Journal, "write", fill)
     async with connected(kubelet, Memory("w0", "w1"), pace=QUICK, state_dir=tmp_path):
         is_full.set()
         with pytest.raises(AdmissionError, match="No space left on device"):
@@ -533,17 +521,9 @@ async def test_a_disk_that_was_full_once_kept_all_devices_withheld(
 
 
 async def test_a_device_was_withheld_until_the_end_of_pods_that_did_not_have_it(
-    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kubelet: SimulatedKubelet, tmp_path: Path, is_full: threading.Event
 ) -> None:
     """The disk was full for one Allocate, which was refused. Its record then stayed as if a pod had the device."""
-    write, is_full = Journal.write, threading.Event()
-
-    def full(journal: Journal, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
-        if is_full.is_set():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(journal, changes)
-
-    monkeypatch.setattr(Journal, "write", full)
     backend = Memory("w0", "w1")
     pace = attrs.evolve(QUICK, admission=60.0)  # so each pod of this test may have the device, for all that is known
     async with connected(kubelet, backend, pace=pace, state_dir=tmp_path) as manager:

@@ -203,11 +203,12 @@ class Allocations:
 
     def replaced(self, use: AllocationRecord) -> list[AllocationRecord]:
         """Return earlier allocations of which each device has a later one by now."""
-        earlier = {other.uid: other for key in use.keys for other in self._uses_of[key].values() if other is not use}
         return [
             other
-            for other in earlier.values()
-            if not other.is_handed_out and all(self.newest_of(*key) is not other for key in other.keys)
+            for other in self.of(use.resource, use.ids)
+            if other is not use
+            and not other.is_handed_out
+            and all(self.newest_of(*key) is not other for key in other.keys)
         ]
 
     def is_unexplained(self, resource: str, device_id: str, asked_at: float) -> bool:
@@ -231,9 +232,8 @@ class Allocations:
 
     def take_back(self, resource: str, ids: Iterable[str]) -> None:
         """The kubelet gives these devices away: what has started with them before has come back."""
-        for device_id in ids:
-            for use in self._uses_of.get((resource, device_id), {}).values():
-                self._came_back(use)
+        for use in self.of(resource, ids):
+            self._came_back(use)
 
     @staticmethod
     def _came_back(use: AllocationRecord) -> None:
@@ -333,8 +333,7 @@ class Allocations:
 
     def under_release(self, resource: str, ids: Iterable[str]) -> AllocationRecord | None:
         """Return an allocation of one of these devices whose release is under way."""
-        uses = (use for device_id in ids for use in self._uses_of.get((resource, device_id), {}).values())
-        return next((use for use in uses if use.is_handed_out), None)
+        return next((use for use in self.of(resource, ids) if use.is_handed_out), None)
 
     @property
     def is_waiting(self) -> bool:

@@ -449,7 +449,7 @@ class AllocationRecords:
         wanted = {
             name
             for name, each in self._resources.items()
-            if each.is_unfilled and each.adopted.is_set() and not (each.store is not None and each.store.has_neighbours)
+            if each.is_unfilled and each.adopted.is_set() and not each.has_neighbours
         }
         for resource, device_id in held:
             if resource in wanted and self._allocations.is_unexplained(resource, device_id, asked_at):
@@ -504,10 +504,6 @@ class AllocationRecords:
                 f"{resource}: device {names} may still hold what another pod left: the kubelet has not said whether "
                 f"the pod with {', '.join(use.ids)} has ended"
             )
-
-    def _has_neighbours(self, resource: str) -> bool:
-        store = self._resources[resource].store
-        return store is not None and store.has_neighbours
 
     async def _neighbours(self, resource: KeptResource) -> list[AllocationRecord]:
         """Return what other processes of this plugin have not released, after taking over what ended ones left.
@@ -602,7 +598,7 @@ class AllocationRecords:
             uses = self._allocations.of(record.resource, record.ids)
             if (own := next((use for use in uses if use.uid == record.uid), None)) is not None:
                 await self.keep_state_of(own, allocation.state)
-            elif self._has_neighbours(record.resource):
+            elif self._resources[record.resource].has_neighbours:
                 self._restated[record.uid] = check_state(allocation.state)  # until its process has ended
         elif check_state(allocation.state):
             await self.keep(self._record(self._resources[allocation.resource], allocation.ids), allocation, {})

@@ -596,6 +596,11 @@ class KeptResource:
     intended: dict[str, AllocationRecord] = attrs.field(factory=dict[str, AllocationRecord])
     is_unfilled: bool = True
 
+    @property
+    def has_neighbours(self) -> bool:
+        """Whether another process of this plugin had a file at the last look."""
+        return self.store is not None and self.store.has_neighbours
+
     def store_in(self, state_dir: Path | None, plugin_dir: Path) -> AllocationStore | None:
         """Return its file in a directory, the same one each time; None: there is no directory."""
         if self.store is None and state_dir is not None:
