@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from typing_extensions import override
 
 from ..errors import ConfigurationError
 from ..model.backend import tell_mode
-from ..supervision.backend_validation import agreed_host
+from ..supervision.backend_validation import agreed_host, check_pre_start
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from .holders import ClaimHolders
     from .options import BaseOptions, DriverOptions
+
+logger = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -62,7 +65,8 @@ class DraDriver(Service):
         states: Each backend's state, handed on by its previous supervisor. Empty: there was none.
 
     Raises:
-        ConfigurationError: No backend, a name that is missing or there twice, or thresholds that contradict each other.
+        ConfigurationError: No backend, a name that is missing or there twice, thresholds that contradict each other, or
+            a hook that must run before every start of a container.
         InvalidNameError: A driver's name breaks the rules, or its sockets' paths would be too long.
     """
 
@@ -90,6 +94,9 @@ class DraDriver(Service):
                 raise ConfigurationError(f"two backends are the driver {driver}; give one of them another resource")
             check_declared(backend.config)
             supervisor = supervisor_of(backend, options, host=host, state=state)
+            warning = check_pre_start(backend)
+            if warning is not None:
+                logger.warning(warning)
             self._plugins[driver] = DraPlugin(driver, supervisor=supervisor, host=host, options=options)
             self._supervisors.append(supervisor)
 

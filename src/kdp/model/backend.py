@@ -67,7 +67,8 @@ class Allocation(Sequence[Device]):
         consumed: What this claim has of a shared device's capacities, by device id and capacity.
         share_id: Which share of a shared device this is, by device id.
         admin_access: Whether this is admin access: another claim may have the devices at the same time, so neither
-            ``allocate`` nor ``released`` may change anything about them. Source: DRA contract section 3.4.
+            ``allocate`` nor ``released`` may change anything about them, and kdp does not call ``prepare_container``.
+            Source: DRA contract section 3.4.
         joined_env: The backend's ``joined_env``, for `edits`.
         shared_with: Who else has one of the devices now, by device id: a device plugin's replicas (``gpu-0::1``), or
             claims (``NAMESPACE/NAME``). In ``released`` these are the ones whose release is still to come.
@@ -228,6 +229,9 @@ class DeviceBackend(abc.ABC):
         measurements: What ``measure`` measures, as ``(kdp.Measurement("gpu_utilization", unit="ratio", help="Share of
             time in use."),)``. At most 32. Set on the class.
         measure_interval: Seconds from the beginning of one ``measure`` to that of the next, at least.
+        prepares_every_start: Whether ``prepare_container`` must run before every start of a container. DRA has no such
+            moment: ``True`` refuses the start of a DRA driver, ``False`` says that once for each claim is enough, and
+            ``None`` has the start log one warning. Only for a class with that hook.
         is_dra: Whether the devices are served by DRA, and not by a device plugin. Set by kdp before ``open``; read it.
     """
 
@@ -243,6 +247,7 @@ class DeviceBackend(abc.ABC):
     unused_hooks: Collection[str] = ()
     measurements: Sequence[Measurement] = ()
     measure_interval: float = 10.0
+    prepares_every_start: bool | None = None
     is_dra: bool = False
 
     @abc.abstractmethod
@@ -337,12 +342,17 @@ class DeviceBackend(abc.ABC):
         return {}
 
     def prepare_container(self, devices: Allocation) -> Awaitable[None] | None:
-        """Do what must happen right before each start of a container, as resetting the devices.
+        """Prepare the devices right before each start of a container, for example reset them.
 
         Called, if overridden, before every start, restarts included; several at once for different pods wait for one
         another. Must be idempotent. Deadline 25 s (the kubelet's is 30 s). An exception fails that start, which the
         kubelet repeats. The kubelet skips it after its own restart until we are registered (contract section 7), so
         it must not be the only safety reset.
+
+        A DRA driver has no moment before each start. It calls the hook once for each request of a claim and boot of
+        the node: after ``allocate`` of all requests, and before the kubelet starts the first pod of the claim. The
+        record of the claim says so, so no second pod, restart of a container or of the driver repeats the call; after
+        an exception the next Prepare does. See ``prepares_every_start``. Source: DRA contract section 3.
         """
 
     def released(self, devices: Allocation) -> Awaitable[None] | None:

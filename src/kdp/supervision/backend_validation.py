@@ -84,6 +84,26 @@ def scrubs(backend: DeviceBackend, policy: str | None) -> bool:
     return True
 
 
+def check_pre_start(backend: DeviceBackend) -> str | None:
+    """Return a warning about ``prepare_container`` of a backend that a DRA driver serves; `None` if there is no need.
+
+    Raises:
+        ConfigurationError: The hook must run before every start of a container.
+    """
+    if backend.prepares_every_start is False or not is_overridden(backend, "prepare_container"):
+        return None
+    name = type(backend).__name__
+    if backend.prepares_every_start:
+        raise ConfigurationError(
+            f"{name}.prepares_every_start is True, and in DRA mode no hook runs before every start of a container; "
+            "serve it as a device plugin, or let prepare_container() do its work once for each claim"
+        )
+    return (
+        f"{name}: in DRA mode prepare_container() runs once for each claim, before its first pod, and not before every "
+        f"start of a container; set {name}.prepares_every_start to False if once is enough, and to True if it is not"
+    )
+
+
 def _resource(value: Any) -> None:
     if value is not None:
         check_resource_name(_text(value, "a resource's name or None; valid is 'example.com/widget'"))
@@ -169,6 +189,7 @@ _CHECKS = {
     "release_policy": _must(lambda value: value in ("notify", "scrub"), "be 'notify' or 'scrub'"),
     "unused_hooks": _unused_hooks,
     "measurements": _measurements,
+    "prepares_every_start": _must(lambda value: value in (True, False, None), "be True, False, or None"),
     "measure_interval": _must(
         lambda value: _is_number(value) and 0 < value < math.inf, "be a number of seconds above 0; valid is 10.0"
     ),

@@ -2,8 +2,9 @@
 
 1. No device is in two claims that are prepared at the same time.
 2. An answer names the devices that were allocated. Its CDI ids resolve as long as the claim is prepared. The next
-   answer is the same one, and `allocate` is not called again for it. If somebody damages the claim's record, and no
-   second file has the same, `allocate` is called again, and its number changes.
+   answer is the same one, and neither `allocate` nor `prepare_container` is called again. Before the first answer
+   `prepare_container` was called for each request, with the number that `allocate` left. If somebody damages
+   the claim's record, and no second file has the same, both are called again, and the number changes.
 3. `released` is called for each request that was allocated, once Unprepare was asked for. In peace that takes
    `RELEASE_SECONDS`. It is called once, with the number that `allocate` left in this boot, and never while the claim is
    prepared. A driver that was killed may do it again. Until it has returned, no other claim is prepared with a device
@@ -48,6 +49,7 @@ class Life:
         answer: What the driver answered last; None: it is not prepared.
         numbers: What `allocate` has said, by request, newest last.
         saved: The number of each request in the answer.
+        pre_started: The requests for which `prepare_container` was called in this boot.
         owed: The requests that were allocated, and not released since.
         released: In which life of the process each request was released last.
         may_go: Whether it may be released.
@@ -63,6 +65,7 @@ class Life:
     answer: tuple[Device, ...] | None = None
     numbers: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
     saved: dict[str, str] = attrs.field(factory=dict[str, str])
+    pre_started: set[str] = attrs.field(factory=set[str])
     owed: set[str] = attrs.field(factory=set[str])
     released: dict[str, int] = attrs.field(factory=dict[str, int])
     may_go: bool = False
@@ -108,6 +111,18 @@ class DraJudge(ProcessJudge):
         life.owed.add(request)
         life.released.pop(request, None)
 
+    def pre_started(self, uid: str, request: str, number: str | None, ids: Sequence[str]) -> None:
+        """The hook `prepare_container` was called."""
+        life = self._known("prepare_container", uid, request, ids)
+        if life is None:
+            return
+        if life.answer is not None and not life.is_damaged and not life.may_go:
+            self.broken(2, f"prepare_container was called for {life.name}/{request}, which is prepared")
+        left = life.numbers.get(request, [])[-1:]
+        if [number] != left:
+            self.broken(2, f"prepare_container of {life.name}/{request} has the number {number}, allocate left {left}")
+        life.pre_started.add(request)
+
     def released(self, uid: str, request: str, number: str | None, ids: Sequence[str]) -> None:
         """The hook `released` was called."""
         self.counts["released"] += 1
@@ -126,6 +141,7 @@ class DraJudge(ProcessJudge):
             self.broken(3, f"{life.name}/{request} was released twice in one life of the process")
         life.released[request] = self.deaths
         life.saved.pop(request, None)
+        life.pre_started.discard(request)
         life.owed.discard(request)
         if not life.owed:
             life.answer = None
@@ -163,6 +179,8 @@ class DraJudge(ProcessJudge):
         devices = [device for _, device, _ in answer]
         if sorted(devices) != sorted(life.devices):
             self.broken(2, f"{life.name} was answered {devices}, allocated is {life.wanted}")
+        if missing := life.wanted.keys() - life.pre_started:
+            self.broken(2, f"{life.name} was answered before prepare_container was called for {sorted(missing)}")
         for other in self.holders(life.devices, beside=uid):
             self.broken(1, f"{other.name} and {life.name} both are prepared, with {other.devices & life.devices}")
         if life.answer is not None and tuple(answer) != life.answer:
@@ -249,6 +267,7 @@ class DraJudge(ProcessJudge):
     def rebooted(self) -> None:
         """The node boots again: hardware is as if nothing had been, and no state of before counts."""
         for life in self.lives.values():
+            life.pre_started.clear()
             life.is_of_former_boot = life.is_of_former_boot or bool(life.numbers)
             life.answer = None
             life.saved.clear()

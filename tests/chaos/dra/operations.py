@@ -210,7 +210,7 @@ async def update(world: DraWorld) -> None:
 
 async def hook_raises(world: DraWorld) -> None:
     """A hook raises for a while."""
-    world.command(f"{world.rng.choice(['allocate', 'discover', 'released'])}=raise")
+    world.command(f"{world.rng.choice(['allocate', 'discover', 'prepare_container', 'released'])}=raise")
     await prepare(world)
     await unprepare(world)
 
@@ -263,10 +263,11 @@ async def reboot(world: DraWorld) -> None:
 
 async def hook_hangs(world: DraWorld) -> None:
     """A hook hangs for a moment while it is called, or until the driver ends."""
-    hook = world.rng.choice(["allocate", "discover", "released"])
+    hook = world.rng.choice(["allocate", "discover", "prepare_container", "released"])
     world.command(f"{hook}=hang")
+    calls = {"released": unprepare, "discover": common.wait, "allocate": prepare, "prepare_container": prepare}
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon({"allocate": prepare, "released": unprepare, "discover": common.wait}[hook], world)
+        tasks.start_soon(calls[hook], world)
         await anyio.sleep(world.rng.uniform(0.1, 0.7))
         if world.rng.random() < 0.3:
             await world.kill()

@@ -169,6 +169,8 @@ class DraWorld(Node):
         about = said["claim"], said["request"], said["number"], said["ids"]
         if said["hook"] == "allocate":
             self.judge.allocated(*about, is_recorded=said["is_recorded"])
+        elif said["hook"] == "prepare_container":
+            self.judge.pre_started(*about)
         else:
             self.judge.released(*about)
 

@@ -372,6 +372,33 @@ async def test_wrong_drivers_are_refused() -> None:
         make(Widgets(), Widgets(), name="x.example.com")
 
 
+async def test_a_pre_start_that_dra_does_not_have_is_said_or_refused_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A driver never called `prepare_container`, and no line said so."""
+
+    class Tested(Widgets):
+        @override
+        def prepare_container(self, devices: kdp.Allocation) -> None:
+            """It must pass before each start."""
+
+    def make(every_start: bool | None) -> str:
+        caplog.clear()
+        backend = Tested()
+        backend.prepares_every_start = every_start
+        DraDriver([backend], DriverOptions(api=None, node="n"))  # type: ignore[arg-type]
+        return caplog.text
+
+    said = make(None)
+    assert "Tested: in DRA mode prepare_container() runs once for each claim" in said
+    assert said.count("\n") == 1
+    assert make(False) == ""
+    with pytest.raises(ConfigurationError, match=r"Tested\.prepares_every_start is True, and in DRA mode no hook runs"):
+        make(True)
+    with pytest.raises(ConfigurationError, match=r"Tested\.prepares_every_start: 'no' must be True, False, or None"):
+        make("no")  # type: ignore[arg-type]
+
+
 async def test_what_cdi_cannot_carry_is_said_when_it_is_declared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "DISCOVERY_SECONDS", 0.1)
     backend = Widgets("w0")

@@ -2,7 +2,7 @@
 
 ``prepare_container`` runs before every start of a container, restarts included; that is the place for a self-test. But
 the kubelet skips it while the plugin is not registered yet, as after its own restart, so Allocate tests as well:
-nothing may depend on ``prepare_container`` alone.
+nothing may depend on ``prepare_container`` alone. So a DRA driver, which calls it once for each claim, is enough.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Hwrng(kdp.DeviceBackend):
     """``/dev/hwrng`` for ``count`` containers at a time: any number of processes may read it."""
 
     resource = "example.com/hwrng"
+    prepares_every_start = False
 
     def __init__(
         self, host: kdp.hardware.Host, count: int = 10, node: str = "/dev/hwrng", patience: float = 2.0

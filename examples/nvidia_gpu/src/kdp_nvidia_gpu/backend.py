@@ -51,6 +51,7 @@ class NvidiaGpu(kdp.DeviceBackend):
     poll_interval: float | None = 15.0  # NVML tells of errors at once; the rest can wait
     config = GpuConfig
     measurements = MEASUREMENTS
+    prepares_every_start = False
 
     def __init__(
         self,

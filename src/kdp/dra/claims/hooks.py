@@ -1,11 +1,11 @@
-"""`ClaimHooks`: what claims need of the backend, devices and the hooks ``allocate`` and ``released``. asyncio only."""
+"""`ClaimHooks`: the backend's devices, and its hooks that take part in a claim's life. asyncio only."""
 
 from __future__ import annotations
 
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import attrs
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from .checkpoint import ClaimPart, Record, Use
 
 logger = logging.getLogger(__name__)
+
+_OF_PREPARE: Final = ("allocate", "prepare_container")
 
 DISCOVERY_SECONDS = 5.0
 """How long a Prepare waits for the first discovery."""
@@ -167,14 +169,40 @@ class ClaimHooks:
         )
         return result
 
-    def is_allocating(self, claim: Claim) -> bool:
-        """Return whether a thread is in ``allocate`` for a claim."""
-        return self._supervisor.hooks.is_running("allocate", claim.uid)
+    async def prepare_container(
+        self, claim: Claim, part: ClaimPart, config: object | None, state: dict[str, Any]
+    ) -> None:
+        """Call ``prepare_container`` for a part, unless it is admin access: a pod may be using its devices.
 
-    async def await_allocate(self, claim: Claim) -> None:
-        """Wait until no thread is in ``allocate`` for a claim, however long that takes."""
-        if self.is_allocating(claim):
-            await self._supervisor.hooks.idle("allocate", deadline=None)
+        Args:
+            claim: The claim.
+            part: The part.
+            config: Its parameters.
+            state: What ``allocate`` has left; the hook may change it, also if this raises.
+
+        Raises:
+            ClaimError: A device has just gone.
+            HookTimeoutError: The hook has not answered; its thread may still be at it, and change ``state``.
+            KdpError: The backend is not ready, or the hook has failed or said no.
+        """
+        if part.is_admin:
+            return
+        seconds = self._supervisor.deadlines.prepare_container
+        devices = _devices_of(part, await self.devices())
+        allocation = await self._allocation(claim, part, devices, config, seconds, state)
+        await self._supervisor.call(
+            "prepare_container", allocation, deadline=seconds, then=lambda _: check_state(state), owner=claim.uid
+        )
+
+    def running(self, claim: Claim) -> str | None:
+        """Return the hook of a claim's Prepare that has a thread now; `None` if none has."""
+        hooks = self._supervisor.hooks
+        return next((each for each in _OF_PREPARE if hooks.is_running(each, claim.uid)), None)
+
+    async def idle(self, claim: Claim) -> None:
+        """Wait until no hook of a claim's Prepare has a thread, however long that takes."""
+        while (hook := self.running(claim)) is not None:
+            await self._supervisor.hooks.idle(hook, deadline=None)
 
     async def release(self, record: Record, part: ClaimPart, state: dict[str, Any]) -> None:
         """Call ``released`` for a part with this state, unless an earlier call for the part has ended well.

@@ -16,7 +16,8 @@ another process are one case. A claim is
 * OWED: no pod has the claim any more, and ``released`` must be called for its parts. Unprepare leads here, and so does
   a Prepare of a claim that has another allocation now. `release` is repeated until it succeeds; until then Prepare
   raises `OwedError`.
-* If ``released`` need not be called, and no thread of ``allocate`` runs, Unprepare forgets the claim at once.
+* If the backend has no ``released``, and no thread of ``allocate`` or ``prepare_container`` runs, Unprepare forgets the
+  claim.
 * Where no hook has a part in it, `_commit` leads from ABSENT to PREPARED.
 * After a reboot hardware is as if nothing had been: a record of another boot has an empty state, and a prepared one
   counts as started.
@@ -32,9 +33,11 @@ Invariants, which tests hold against lives that end at each step:
 6. A claim is forgotten only when ``released`` was called for each of its parts.
 7. ``allocate`` and ``released`` get the state that was saved of their part in this boot, ``allocate`` only if that
    was not released since.
-8. ``released`` is called only when no thread of an ``allocate`` of the claim runs.
+8. ``released`` is called only when no thread of an ``allocate`` or ``prepare_container`` of the claim runs.
 9. ``released`` has returned once for a part, whatever fails after it; only a crash or a hook that raises repeats it.
 10. Unprepare succeeds without the backend: it only saves that the release is owed.
+11. ``prepare_container`` follows ``allocate`` of all parts, and is called for each until it has succeeded in this boot;
+    the record says so before the claim is complete, so no pod runs on it.
 
 Source: DRA contract sections 2.3, 2.4, 3.4.
 """
@@ -51,7 +54,7 @@ import attrs
 
 from ...cluster.api import ApiError, ClusterApi
 from ...concurrency.threads import offload
-from ...errors import CdiWriteError, CheckpointError
+from ...errors import CdiWriteError, CheckpointError, HookTimeoutError, InvalidValueError, KdpError
 from ...supervision.backend_validation import class_of
 from ...supervision.hooks import check_state
 from .cdi_specs import check_current, spec_of
@@ -67,7 +70,7 @@ if TYPE_CHECKING:
     from ...model.claims import Claim
     from ...model.devices import Device
     from ...model.edits import Mount
-    from .checkpoint import Record, Use
+    from .checkpoint import ClaimPart, Record, Use
     from .parameters import Parameters
 
 logger = logging.getLogger(__name__)
@@ -174,8 +177,8 @@ class ClaimLifecycle:
     async def release(self, claim: Claim) -> None:
         """Call ``released`` for each part of a claim whose release is owed, and forget the claim.
 
-        Does nothing if no release is owed, as when another process was quicker. Waits for a thread of ``allocate``,
-        however long it runs. A cancelled call can be repeated.
+        Does nothing if no release is owed, as when another process was quicker. Waits for a thread of ``allocate``
+        or ``prepare_container``, however long it runs. A cancelled call can be repeated.
 
         Raises:
             KdpError: A step failed; call this again later.
@@ -184,7 +187,7 @@ class ClaimLifecycle:
         if record is None or not record.is_over:
             return
         await self._hide(claim)
-        await self.hooks.await_allocate(claim)
+        await self.hooks.idle(claim)
         if self.hooks.overridden("released"):
             record = self._of_this_boot(record)
             for position, part in enumerate(record.parts):
@@ -194,11 +197,11 @@ class ClaimLifecycle:
 
     def _begun(self, record: Record, before: Record | None) -> Record:
         """Return a new record with what an earlier try has left of it."""
-        states: dict[object, Mapping[str, Any]] = {}
+        left: dict[object, ClaimPart] = {}
         if before is not None and before.boot_id == self.boot_id:
-            states = {part.key: part.state for part in before.parts if not part.is_released}
+            left = {part.key: part for part in before.parts if not part.is_released}
         parts = tuple(
-            attrs.evolve(part, state=states.get(part.key, {}), uses=tuple(map(self.hooks.reaching, part.uses)))
+            attrs.evolve(left.get(part.key, part), uses=tuple(map(self.hooks.reaching, part.uses)))
             for part in record.parts
         )
         return attrs.evolve(
@@ -211,7 +214,8 @@ class ClaimLifecycle:
 
     async def _given(self, record: Record, parameters: Parameters) -> Record:
         """Prepare a claim that is begun; return its complete record."""
-        if not self.hooks.overridden("allocate") and not self.describes:
+        pre_starts = self.hooks.overridden("prepare_container")
+        if not (self.hooks.overridden("allocate") or pre_starts or self.describes):
             return await self._commit(record)
         mounts = await self._start(record)
         devices: list[CdiDevice] = []
@@ -222,8 +226,34 @@ class ClaimLifecycle:
             record = record.with_part(position, answered)
             if answered.state != part.state and position + 1 < len(record.parts):  # the last goes with "complete"
                 await self._save(record)
+        if pre_starts:
+            for position, part in enumerate(record.parts):
+                if not part.is_pre_started:
+                    record = await self._pre_started(record, position, parameters.of_request(part.request))
         record = self._completed(record, devices)
         await self._complete(record)
+        return record
+
+    async def _pre_started(self, record: Record, position: int, config: object | None) -> Record:
+        """Call ``prepare_container`` for a part, and have the claim's record say so; return that.
+
+        The protocol has no moment before the start of a container, and repeats Prepare while one runs.
+        """
+        part = record.parts[position]
+        state = check_state(part.state)
+        try:
+            await self.hooks.prepare_container(record.claim, part, config, state)
+        except HookTimeoutError:  # its thread may still write to the state
+            raise
+        except KdpError:
+            with suppress(InvalidValueError):
+                if state != part.state:  # `released` must undo its effect
+                    begun = attrs.evolve(part, state=check_state(state))
+                    await self._save(record.with_part(position, begun))
+            raise
+        ready = attrs.evolve(part, state=check_state(state), is_pre_started=True)
+        record = record.with_part(position, ready)
+        await self._save(record)
         return record
 
     def _completed(self, record: Record, devices: Sequence[CdiDevice]) -> Record:
@@ -233,7 +263,7 @@ class ClaimLifecycle:
 
     async def _end(self, record: Record) -> Record | None:
         """End a claim that has a record; return its record if its release is owed."""
-        owes = self.hooks.is_allocating(record.claim) or (self.hooks.overridden("released") and record.owed)
+        owes = self.hooks.running(record.claim) or (self.hooks.overridden("released") and record.owed)
         if not owes:
             await self._forget(record.claim)
             self._tell("unprepared", record.claim)

@@ -54,6 +54,9 @@ logger = logging.getLogger(__name__)
 PREPARE_SECONDS = 40.0
 """Seconds after its begin at which a Prepare ceases to wait for a release; the kubelet gives up after 45 s."""
 
+ANSWER_SECONDS = 43.0
+"""Seconds after which a Prepare answers that its hooks are not ready yet; they go on, and the next one joins in."""
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -192,7 +195,11 @@ class Preparer:
                 return JobOutcome(error="the driver is stopping; the kubelet asks again")
             job = jobs[uid] = asyncio.create_task(self._lived(claim, live))
             job.add_done_callback(partial(_forget, jobs, uid))
-        await asyncio.wait({job})
+        finished, _ = await asyncio.wait({job}, timeout=None if undoes else ANSWER_SECONDS)
+        if not finished:
+            hook = self._hooks.running(claim)
+            late = "it is not prepared" if hook is None else f"{hook}() has not returned"
+            return JobOutcome(error=f"{late} after {ANSWER_SECONDS:g} s; the kubelet asks again")
         if job.cancelled():
             why = "the driver is stopping" if self._is_closed else "the claim was unprepared meanwhile"
             return JobOutcome(error=f"{why}; the kubelet asks again")
@@ -206,8 +213,8 @@ class Preparer:
             return JobOutcome(devices=await live(claim))
         except KdpError as error:
             text = sentence(error)
-            if isinstance(error, AllocationError) and error.__cause__ is None:  # not what kdp made of a contradiction
-                extra = {"hook": "allocate", "reason": text}
+            if isinstance(error, AllocationError) and error.hook:  # kdp itself refuses contradictions
+                extra = {"hook": error.hook, "reason": text}
             if isinstance(error, (CdiWriteError, CheckpointError)):
                 self.doubts.set(None)
         except Exception as error:

@@ -240,5 +240,4 @@ class OwedReleases:
 
     def _hanging(self, owed: _Owed) -> str:
         """Return which hook has not returned."""
-        hook = "allocate" if self._life.hooks.is_allocating(owed.record.claim) else "released"
-        return f"{hook}() has not returned"
+        return f"{self._life.hooks.running(owed.record.claim) or 'released'}() has not returned"

@@ -30,7 +30,7 @@ from .claim_objects import DRIVER, POOL, claim, claim_object, result
 CLAIM = claim()
 DEVICES = {name: kdp.Device(id=name) for name in ("w0", "w1", "w2")}
 ALLOCATIONS = st.lists(st.sampled_from(sorted(DEVICES)), min_size=1, max_size=2, unique=True)
-FAILURES_ALL = [(number, when) for number in range(10) for when in ("before", "after")]
+FAILURES_ALL = [(number, when) for number in range(14) for when in ("before", "after")]
 """At which step a run ends, and whether the step has taken effect."""
 FAILURES = st.none() | st.sampled_from(FAILURES_ALL)
 
@@ -42,9 +42,10 @@ STEPS = (
     "start",
     "allocate",
     "save",
+    "prepare_container",
     "complete",
     "commit",
-    "await_allocate",
+    "idle",
     "release",
     "hide",
     "clear",
@@ -118,7 +119,7 @@ class HooksOnPaper:
         self._life = life
 
     def overridden(self, hook: str) -> bool:
-        return self._life.allocates if hook == "allocate" else self._life.releases
+        return self._life.releases if hook == "released" else self._life.allocates
 
     async def devices(self) -> Mapping[str, kdp.Device]:
         return self._life.step("devices", lambda: DEVICES)
@@ -135,11 +136,14 @@ class HooksOnPaper:
         """No claim has a device under another name."""
         return {}
 
-    def is_allocating(self, claim: Claim) -> bool:
-        return self._life.is_allocating
+    async def prepare_container(self, claim: Claim, part: ClaimPart, config: object, state: dict[str, Any]) -> None:
+        self._life.step("prepare_container", lambda: self._life.prepare_container(part, state))
 
-    async def await_allocate(self, claim: Claim) -> None:
-        self._life.step("await_allocate", self._life.await_allocate)
+    def running(self, claim: Claim) -> str | None:
+        return "allocate" if self._life.is_running else None
+
+    async def idle(self, claim: Claim) -> None:
+        self._life.step("idle", self._life.end_late)
 
 
 class Life(RuleBasedStateMachine):
@@ -159,7 +163,8 @@ class Life(RuleBasedStateMachine):
         self.owed: set[object] = set()
         self.states: dict[object, Mapping[str, Any]] = {}
         self.is_over = False
-        self.is_allocating = False
+        self.is_running = False
+        self.pre_started: set[object] = set()
         self.answers_api = True
         self.released_once: set[object] = set()
         self.taken: list[str] = []
@@ -175,8 +180,9 @@ class Life(RuleBasedStateMachine):
     def reboot(self) -> None:
         self.boot += 1
         self.has_spec = False
-        self.is_allocating = False
+        self.is_running = False
         self.given.clear()
+        self.pre_started.clear()
         self.states.clear()
 
     @rule()
@@ -218,8 +224,8 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def end_late(self) -> None:
-        """A thread of ``allocate`` ends that nobody waits for."""
-        self.is_allocating = False
+        """A thread of a hook ends that nobody waits for."""
+        self.is_running = False
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
@@ -292,14 +298,27 @@ class Life(RuleBasedStateMachine):
         record = self.record
         is_started = record is not None and not record.is_complete and record.boot_id == f"boot-{self.boot}"
         holds(1, is_started and record and part.key in {each.key for each in record.parts}, f"the disk has {record}")
-        self.is_allocating = self.failure == (len(self.taken) - 1, "after")  # its caller is answered at the deadline
+        self._may_hang()
         self.released_once.discard(part.key)
         self.given.add(part.key)
         self.owed.add(part.key)
         is_changed = part.request == "a" or len(self.allocated) == 1
         return attrs.evolve(part, state={"times": part.state.get("times", 0) + 1}) if is_changed else part
 
+    def prepare_container(self, part: ClaimPart, state: dict[str, Any]) -> None:
+        self._may_hang()
+        assert self.record is not None
+        of_record = {each.key: each for each in self.record.parts}
+        holds(11, of_record.keys() <= self.given, f"allocated is {self.given}")
+        holds(11, not of_record[part.key].is_pre_started, f"the record says that {part.request} had its call")
+        state["pre-started"] = True
+        self.pre_started.add(part.key)
+
+    def _may_hang(self) -> None:
+        self.is_running = self.failure == (len(self.taken) - 1, "after")  # its caller is answered at the deadline
+
     def complete(self, record: Record) -> None:
+        holds(11, not self.allocates or {part.key for part in record.parts} <= self.pre_started, "one had no call")
         self.has_spec = True
         self.write(record)
 
@@ -313,9 +332,6 @@ class Life(RuleBasedStateMachine):
         self.complete(record)
         return record
 
-    def await_allocate(self) -> None:
-        self.is_allocating = False
-
     def released(self, record: Record, position: int) -> Record:
         part = record.parts[position]
         assert self.record is not None
@@ -324,7 +340,7 @@ class Life(RuleBasedStateMachine):
         holds(5, not there[part.key].is_released, f"{part.request} is released already")
         expected = self.states.get(part.key, {})
         holds(7, part.state == expected, f"{part.request} is released with {part.state} and not {expected}")
-        holds(8, not self.is_allocating, "nobody has waited for threads of allocate")
+        holds(8, not self.is_running, "nobody has waited for threads of hooks")
         holds(9, part.key not in self.released_once, f"{part.request} is released again")
         self.released_once.add(part.key)
         self.given.discard(part.key)
@@ -335,10 +351,11 @@ class Life(RuleBasedStateMachine):
 
     def forget(self) -> None:
         holds(6, not (self.releases and self.owed), f"{self.owed} was not released")
-        holds(8, not self.is_allocating, "a thread of allocate runs for a claim that is forgotten")
+        holds(8, not self.is_running, "a thread of a hook runs for a claim that is forgotten")
         self.owed.clear()
         self.given.clear()
         self.record, self.has_spec, self.is_over = None, False, False
+        self.pre_started.clear()
         self.states.clear()
 
     def write(self, record: Record) -> None:

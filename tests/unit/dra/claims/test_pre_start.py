@@ -1,0 +1,146 @@
+"""``prepare_container`` in a DRA driver: once for each claim and boot, before Prepare answers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.waiting import until
+from typing_extensions import override
+
+import kdp
+from kdp.dra.claims import prepare
+from kdp.supervision.supervisor import Deadlines
+
+from .claim_objects import claim, result
+from .claims_world import Widgets, World, running
+
+
+class Cards(Widgets):
+    """``prepare_container`` fails for a request if it is told to, or hangs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses: str | None = None
+        self.ready = threading.Event()
+        self.ready.set()
+
+    @override
+    def prepare_container(self, devices: kdp.Allocation) -> None:
+        self._told("prepare_container", devices)
+        devices.state["tested"] = devices.state.get("tested", 0) + 1
+        self.ready.wait(30)
+        if devices.request == self.refuses:
+            raise kdp.AllocationError("the self-test fails")
+
+    @property
+    def hooks(self) -> list[str]:
+        return [f"{hook} {request}" for hook, _, request, _ in self.calls]
+
+
+@pytest.fixture
+def backend() -> Cards:
+    return Cards()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, backend: Cards) -> AsyncIterator[World]:
+    async with running(tmp_path, backend, deadlines=Deadlines(prepare_container=1.0)) as found:
+        yield found
+
+
+async def prepared(world: World, number: int = 0) -> str:
+    [outcome] = (await world.preparer.prepare([claim(number)])).values()
+    return outcome.error
+
+
+async def unprepared(world: World) -> str:
+    [outcome] = (await world.preparer.unprepare([claim()])).values()
+    return outcome.error
+
+
+ALLOCATES = ["allocate a", "allocate b"]
+PRE_STARTS = ["prepare_container a", "prepare_container b"]
+
+
+async def test_in_dra_mode_prepare_container_was_never_called(world: World, backend: Cards) -> None:
+    """A safety check in it passed. Now it follows `allocate`, with its state, and `released` gets the state of both."""
+    world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
+    assert await prepared(world) == ""
+    assert backend.hooks == [*ALLOCATES, *PRE_STARTS]
+    assert await unprepared(world) == ""
+    assert [each.state for each in backend.allocations[-2:]] == [{"times": 1, "tested": 1}] * 2
+
+
+async def test_no_second_prepare_repeats_it_in_the_same_boot(world: World, backend: Cards) -> None:
+    """Another pod shares the claim, the kubelet restarts, the driver is updated: a pod runs on the claim."""
+    world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
+    assert await prepared(world) == ""
+    assert await prepared(world) == ""
+    await world.restart()
+    assert await prepared(world) == ""
+    assert backend.hooks == [*ALLOCATES, *PRE_STARTS]
+    await world.restart(boot_id="boot-2")
+    assert await prepared(world) == ""
+    assert backend.hooks == [*ALLOCATES, *PRE_STARTS] * 2
+
+
+async def test_a_refusal_is_repeated_for_that_request_alone(world: World, backend: Cards) -> None:
+    world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
+    backend.refuses = "b"
+    assert await prepared(world) == "the self-test fails"
+    assert world.spec(claim()) is None, "no container can get the devices"
+    backend.refuses = None
+    await world.restart()
+    assert await prepared(world) == ""
+    assert backend.hooks == [*ALLOCATES, *PRE_STARTS, *ALLOCATES, "prepare_container b"]
+    assert backend.allocations[-1].state["tested"] == 2, "what it did before it refused is known"
+
+
+class Checked(Cards):
+    """No other hook has a part in a Prepare."""
+
+    unused_hooks = ("allocate", "released")
+
+
+async def test_a_class_without_allocate_has_the_call_too(tmp_path: Path) -> None:
+    backend = Checked()
+    async with running(tmp_path, backend) as world:
+        world.api.put(claim(), [result("w0", "a")])
+        assert await prepared(world) == ""
+        assert backend.hooks == ["prepare_container a"]
+
+
+async def test_admin_access_has_none_because_a_pod_may_use_the_device(world: World, backend: Cards) -> None:
+    world.api.put(claim(), [result("w0", "a", admin=True)])
+    assert await prepared(world) == ""
+    assert backend.hooks == ["allocate a"]
+
+
+async def test_an_unprepare_waits_for_its_thread_before_released(world: World, backend: Cards) -> None:
+    world.api.put(claim(), [result("w0", "a")])
+    backend.ready.clear()
+    assert "prepare_container() of Cards did not return within 1 s" in await prepared(world)
+    assert await unprepared(world) == ""
+    assert backend.hooks == ["allocate a", "prepare_container a"], "its thread may still change the device"
+    backend.ready.set()
+    await until(lambda: backend.hooks[-1] == "released a")
+
+
+async def test_a_prepare_answers_before_the_kubelet_gives_up(
+    world: World, backend: Cards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its hooks do goes on, and the next Prepare joins in."""
+    assert prepare.ANSWER_SECONDS < 45
+    monkeypatch.setattr(prepare, "ANSWER_SECONDS", 0.05)
+    world.api.put(claim(), [result("w0", "a")])
+    backend.gate.clear()
+    assert await prepared(world) == "allocate() has not returned after 0.05 s; the kubelet asks again"
+    monkeypatch.undo()
+    joined = asyncio.create_task(prepared(world))
+    backend.gate.set()
+    assert await joined == ""
+    assert backend.hooks == ["allocate a", "prepare_container a"]
