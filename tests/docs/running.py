@@ -21,7 +21,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.daemon.settings import DEFAULT_STATE_DIR
-from kdp.testing import Pod, SimulatedKubelet
+from kdp.testing import Pod, SimulatedKubelet, check_backend
 from kdp_example_generic.config import read
 
 from .blocks import ROOT, Block, differences
@@ -76,6 +76,8 @@ class Reader:
                     asyncio.run(eval(code, self._namespace))  # noqa: S307 - the repository's own pages
                 else:
                     exec(code, self._namespace)  # noqa: S102
+                if block.page.startswith("docs/reference/"):
+                    _run_tests(self._namespace)
         finally:
             sys.path.remove(path)
             for module in [*sys.modules.values()]:
@@ -147,6 +149,15 @@ def _can_mount() -> bool:
     return not subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode
 
 
+def _run_tests(namespace: dict[str, Any]) -> None:
+    """Run the tests that an example in a docstring defines; pytest runs those of other pages."""
+    for name, test in namespace.items():
+        if name.startswith("test_"):
+            marks = {mark.name for mark in getattr(test, "pytestmark", ())}
+            assert "anyio" in marks, f"{name}: no plugin of pytest runs it without @pytest.mark.anyio"
+            asyncio.run(test())
+
+
 class _Widgets(kdp.DeviceBackend):
     resource = "example.com/widget"
 
@@ -171,4 +182,5 @@ def _as_in_docstrings() -> dict[str, Any]:
         "Widgets": _Widgets,
         "SimulatedKubelet": SimulatedKubelet,
         "Pod": Pod,
+        "check_backend": check_backend,
     }

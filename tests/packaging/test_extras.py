@@ -31,5 +31,5 @@ def test_an_extra_installs_the_backend_of_its_name_and_the_command(name: str) ->
 @pytest.mark.parametrize("name", BACKENDS)
 def test_its_readme_and_its_page_tell_that_line(name: str) -> None:
     for page in (ROOT / "examples" / name.replace("-", "_") / "README.md", ROOT / f"docs/backends/{name}.md"):
-        assert f'$ pip install "kdp-sdk[{name}]"\n' in page.read_text(), page
+        assert f'`pip install "kdp-sdk[{name},testing]"`' in page.read_text(), page
         assert f"kdp backends {name}" in page.read_text(), page

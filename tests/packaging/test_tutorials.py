@@ -1,4 +1,7 @@
-"""README and tutorials as a newcomer follows them: in an empty environment with exactly what the page installs."""
+"""README and tutorials as a newcomer follows them: in an empty environment with exactly what the page installs.
+
+Of every other page that installs something, the first command after it is run in the same way.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import Block, blocks_of, differences
+from tests.docs.blocks import PAGES, Block, blocks_of, differences
 from tests.docs.running import alone
 
 from .conftest import ROOT
 
-PAGES = ("README.md", "docs/tutorial/first-plugin.md", "docs/tutorial/your-hardware.md", "docs/tutorial/dra-driver.md")
+FOLLOWED = (
+    "README.md",
+    "docs/tutorial/first-plugin.md",
+    "docs/tutorial/your-hardware.md",
+    "docs/tutorial/dra-driver.md",
+)
 
 
 @pytest.fixture
@@ -62,15 +70,44 @@ def is_followed(block: Block) -> bool:
     return "file" in block.marks or block.marks.get("level", "").startswith("packaging")
 
 
-@pytest.mark.parametrize("page", PAGES)
+def installs(block: Block) -> bool:
+    """Whether a block installs kdp from the clone."""
+    return block.marks.get("level", "").startswith("packaging") and "pip install" in block.text
+
+
+@pytest.mark.parametrize("page", FOLLOWED)
 def test_a_page_needs_nothing_but_what_it_installs(page: str, clone: Path, tmp_path: Path) -> None:
+    follow([block for block in blocks_of(ROOT / page) if is_followed(block)], clone, tmp_path)
+
+
+OTHERS = [page for page in PAGES if any(map(installs, blocks_of(page))) and str(page.relative_to(ROOT)) not in FOLLOWED]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in OTHERS])
+def test_the_first_command_of_a_page_runs_after_its_installation(page: Path, clone: Path, tmp_path: Path) -> None:
+    """deploy.md began with a command of a package that no page installed."""
+    blocks = blocks_of(page)
+    begin = next(position for position, block in enumerate(blocks) if installs(block))
+    first = next(
+        position
+        for position, block in enumerate(blocks)
+        if block.category == "executed" and block.language == "console"
+    )
+    assert begin < first
+    wanted = [blocks[begin], *(block for block in blocks[:first] if "file" in block.marks), blocks[first]]
+    follow(wanted, clone, tmp_path, before="python3 -m venv ../venv && . ../venv/bin/activate\n")
+
+
+def follow(blocks: list[Block], clone: Path, tmp_path: Path, before: str = "") -> None:
+    """Type blocks into a shell of a machine that has nothing but Python and the clone, and compare what it prints."""
     home, programs = tmp_path / "home", tmp_path / "programs"
     home.mkdir()
     programs.mkdir()
     python = programs / "python3"
     python.write_text(f'#!/bin/sh\nexec {getattr(sys, "_base_executable", sys.executable)} "$@"\n')
     python.chmod(0o755)
-    text, commands = script_of([block for block in blocks_of(ROOT / page) if is_followed(block)])
+    text, commands = script_of(blocks)
     outside = {"HOME": str(home), "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin", "COLUMNS": "100", "NO_COLOR": "1"}
     outside |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "TMPDIR"))}
     cache = subprocess.run(
@@ -79,8 +116,8 @@ def test_a_page_needs_nothing_but_what_it_installs(page: str, clone: Path, tmp_p
 
     done = subprocess.run(
         [*alone(tmp_path), "bash"],
-        input=text, cwd=clone, env=outside | {"PIP_CACHE_DIR": cache}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=600, check=False,
+        input=before + text, cwd=clone, env=outside | {"PIP_CACHE_DIR": cache},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False,
     )  # fmt: skip
 
     printed = done.stdout.split("\0")

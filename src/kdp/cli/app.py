@@ -93,11 +93,13 @@ def kdp() -> None:
 
     \b
     To begin with:
-      kdp devices widgets.py:Widgets           what does it discover?
-      kdp explain widgets.py:Widgets --size 2  what would a container get?
-      kdp simulate widgets.py:Widgets          does it work, without a cluster?
-      kdp run widgets.py:Widgets               serve the kubelet of this node
-      kdp manifests widgets.py:Widgets         write what deploys it on nodes
+      kdp devices widgets.py:Widgets    show its devices
+      kdp simulate widgets.py:Widgets   try it without a cluster
+      kdp explain widgets.py:Widgets --policy packed --size 2
+                                        show the choice of a policy
+      kdp manifests widgets.py:Widgets --image registry.example.com/widgets:1
+                                        write the objects that deploy it
+      kdp run widgets.py:Widgets        serve the kubelet of this node
 
     An option whose help names a variable KDP_... can also be given by that variable, and most options of 'kdp run' also
     in the file that --config names. Flags win over variables, and variables over the file.

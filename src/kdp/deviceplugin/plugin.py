@@ -327,7 +327,10 @@ class DevicePlugin:
         refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
         remedy = missing_right(errno.EACCES) if refused else ""
         if view.state in (KubeletState.NO_DIRECTORY, KubeletState.NOT_A_DIRECTORY):
-            remedy = "; mount the node's directory there, or give another one: --device-plugin-dir DIR"
+            remedy = (
+                "; mount the node's directory there, or give another one: --device-plugin-dir DIR; without a kubelet, "
+                "'kdp simulate' tries a plugin"
+            )
         return "kubelet", f"{view.state.value} ({self._options.paths.kubelet_socket}){remedy}"
 
     def _log_state(self) -> None:

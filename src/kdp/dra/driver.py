@@ -162,7 +162,8 @@ def driver_of(backend: DeviceBackend, name: str | None) -> str:
         return check_driver_name(name)
     if backend.resource is None:
         raise ConfigurationError(
-            f"{type(backend).__name__}.resource is None, so the driver has no name; give one as 'widget.example.com'"
+            f"{type(backend).__name__}.resource is None, so the driver has no name; give one, as "
+            "--driver-name widget.example.com"
         )
     return driver_name(backend.resource)
 

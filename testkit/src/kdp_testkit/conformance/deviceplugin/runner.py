@@ -135,6 +135,10 @@ async def check_backend(
     """Run the checks against a vendor's class in this process, on any machine and without the hardware.
 
     ```python
+    import pytest
+
+
+    @pytest.mark.anyio
     async def test_widgets_conform() -> None:
         (await check_backend(Widgets, quick=True)).raise_if_failed()
     ```
