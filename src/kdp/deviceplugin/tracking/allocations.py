@@ -409,7 +409,8 @@ class Allocations:
         for key, told in told_of.items():
             known = [use.suspects for use in told if use.suspects is not None]
             track = self._tracks[key]
-            track.is_seen = max(told, key=self._order).is_seen  # a list that came before the newest says nothing of it
+            newest = self.newest_of(*key)
+            track.is_seen = newest is not None and newest.is_seen  # a list before the newest says nothing of it
             track.suspects = frozenset[Pod]() if track.is_seen else frozenset[Pod]().union(*known)
             track.has_suspects = len(known) == len(told)
             if not track.is_seen and not track.has_suspects and self._pods:  # beside the process that has ended
@@ -428,8 +429,8 @@ class Allocations:
         return None
 
     def latest(self, uses: Iterable[AllocationRecord]) -> AllocationRecord | None:
-        """Return the allocation that was made last; `None` if there is none."""
-        return max(uses, key=self._order, default=None)
+        """Return the allocation that was made last, of those without a time the last one; `None` if there is none."""
+        return max(reversed([*uses]), key=self._order, default=None)
 
     def _order(self, use: AllocationRecord) -> tuple[bool, float]:
         """Return what sorts allocations by their time: those of another boot are older."""

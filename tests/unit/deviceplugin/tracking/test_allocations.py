@@ -52,6 +52,17 @@ def test_a_container_got_the_state_of_the_pod_that_had_its_device_before(older: 
     assert {each.uid for each in allocations.owed()} == {"a", "b"}
 
 
+def test_of_saved_allocations_without_a_time_the_last_one_is_the_newest() -> None:
+    """0.1 saves no time. Where an earlier one was unseen, the end of the last one's pod was never noticed."""
+    allocations = Allocations(Pace(), boot_id="now")
+    first = attrs.evolve(given("a", {"of": "pod A"}, 0.0, boot_id=""), ids=("w0", "w1"), is_seen=False)
+    last = given("b", {"of": "pod B"}, 0.0, boot_id="")
+    allocations.adopt([first, last], 100.0)
+    assert allocations.is_seen(last)
+    assert not allocations.is_seen(first)
+    assert allocations.latest([first, last]) is last
+
+
 def test_an_equal_allocation_of_before_took_the_place_of_the_present_one() -> None:
     allocations = Allocations(Pace(), boot_id="now")
     newer, older = given("b", {}, 7.0), given("a", {}, 5.0)

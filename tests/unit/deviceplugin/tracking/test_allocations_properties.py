@@ -197,7 +197,7 @@ class Node(RuleBasedStateMachine):
         for key in {k for use in saved for k in use.keys} - known:
             diary = self.diary(key)
             diary.changed_at = diary.given_at = self.now
-            diary.known_seen = any(use.is_seen and key in use.keys for use in saved)
+            diary.known_seen = [use for use in saved if key in use.keys][-1].is_seen
             told = [use.suspects for use in saved if key in use.keys]
             if None in told:
                 diary.suspects_before = frozenset[record.Pod]().union(*(s for s in told if s is not None))
