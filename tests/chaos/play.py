@@ -20,8 +20,14 @@ from .plugin import RESOURCE
 from .world import World
 
 _N = TypeVar("_N", bound=Node)
+_O = TypeVar("_O")
 
 MOST_AT_ONCE = 6
+STRETCH = 8.0
+"""Seconds in which the same operations are drawn."""
+FEW = 3
+"""Operations of every other stretch beside the two most frequent ones: a fault of two operations one after the other
+comes within seconds there, and in minutes where forty are drawn (swarm testing: Groce et al., ISSTA 2012)."""
 TOLD_ROUNDS = 5
 """Rounds whose operations are told when a rule was broken."""
 
@@ -46,13 +52,16 @@ async def rounds(
         told: Takes one line for each of the last rounds if a rule was broken.
     """
     played: Counter[str] = Counter()
-    operations = [*weights]
     last: deque[str] = deque(maxlen=TOLD_ROUNDS)
     async with world.living():
         await world.settle()
         until = time.monotonic() + seconds
+        drawn, ends, narrow = dict(weights), time.monotonic() + STRETCH, False
         while time.monotonic() < until and not world.judge.violations:
-            chosen = world.rng.choices(operations, [*weights.values()], k=world.rng.randint(1, MOST_AT_ONCE))
+            if time.monotonic() > ends:
+                narrow, ends = not narrow, time.monotonic() + STRETCH
+                drawn = _few(world.rng, weights) if narrow else dict(weights)
+            chosen = world.rng.choices([*drawn], [*drawn.values()], k=world.rng.randint(1, MOST_AT_ONCE))
             last.append(", ".join(operation.__name__ for operation in chosen))
             for operation in chosen:
                 played[operation.__name__] += 1
@@ -65,6 +74,12 @@ async def rounds(
         for operations_of_round in last:
             told(f"after {operations_of_round}")
     return played
+
+
+def _few(rng: random.Random, weights: Mapping[_O, int]) -> dict[_O, int]:
+    """Return the two most frequent operations and `FEW` others, all equally often."""
+    frequent = sorted(weights, key=lambda each: -weights[each])[:2]
+    return dict.fromkeys([*frequent, *rng.sample([each for each in weights if each not in frequent], FEW)], 1)
 
 
 def command(
