@@ -88,36 +88,45 @@ class Threshold:
 
         from kdp.hardware import Threshold
 
-        too_hot = Threshold(crossed_at=90, cleared_at=80)
-        assert [too_hot.is_crossed("card0", celsius) for celsius in (89, 91, 89, 80)] == [False, True, True, False]
+        too_hot = Threshold(above=90, until=80)
+        assert [too_hot.is_crossed("card0", celsius) for celsius in (90, 91, 81, 80)] == [False, True, True, False]
 
     Keep one on the backend for each kind of value. It may be asked in any thread.
 
     Args:
-        crossed_at: The value at which it is crossed.
-        cleared_at: The value at which it is cleared again. If it is larger than ``crossed_at``, small values are the
-            bad ones, as of a fan's speed.
+        above: Larger values cross it; the limit itself does not.
+        below: Smaller values cross it, such as the speed of a fan that stops. Give either ``above`` or ``below``.
+        until: The value at which it is cleared again: less than ``above``, or more than ``below``.
 
     Raises:
-        InvalidValueError: The limits are equal, or one is no finite number.
+        InvalidValueError: One limit is missing or no finite number, or ``until`` is on the wrong side.
     """
 
-    def __init__(self, *, crossed_at: float, cleared_at: float) -> None:
-        if not (math.isfinite(crossed_at) and math.isfinite(cleared_at)) or crossed_at == cleared_at:
+    def __init__(self, *, above: float | None = None, below: float | None = None, until: float) -> None:
+        name, limit, self._sign = ("above", above, 1) if below is None else ("below", below, -1)
+        if limit is None or None not in (above, below):
             raise InvalidValueError(
-                f"crossed_at={crossed_at} and cleared_at={cleared_at}: must be two different finite numbers; valid is "
-                "Threshold(crossed_at=90, cleared_at=80)"
+                f"above={above} and below={below}: give one of them; valid is Threshold(above=90, until=80)"
             )
-        self._crossed_at = crossed_at
-        self._cleared_at = cleared_at
+        if not (math.isfinite(limit) and math.isfinite(until)):
+            raise InvalidValueError(
+                f"{name}={limit} and until={until}: must be finite numbers; valid is {_VALID[name]}"
+            )
+        if self._sign * until >= self._sign * limit:  # swapped limits would turn the meaning around
+            side = "less than above" if name == "above" else "more than below"
+            raise InvalidValueError(f"{name}={limit} and until={until}: until must be {side}; valid is {_VALID[name]}")
+        self._limit = limit
+        self._until = until
         self._crossed: set[str] = set()
 
     def is_crossed(self, name: str, value: float | None) -> bool:
         """Return whether the value of a device has gone too far; None: it cannot be read, and all is as before."""
         if value is not None:
-            sign = 1.0 if self._crossed_at > self._cleared_at else -1.0
-            if sign * value >= sign * self._crossed_at:
+            if self._sign * value > self._sign * self._limit:
                 self._crossed.add(name)
-            elif sign * value <= sign * self._cleared_at:
+            elif self._sign * value <= self._sign * self._until:
                 self._crossed.discard(name)
         return name in self._crossed
+
+
+_VALID = {"above": "Threshold(above=90, until=80)", "below": "Threshold(below=500, until=800)"}
