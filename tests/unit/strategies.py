@@ -100,7 +100,9 @@ devices = st.builds(
     numa_nodes=numa_nodes,
     edits=edits,
     attributes=st.dictionaries(identifiers, st.booleans() | int64s | texts | versions, max_size=2),
-    capacity=st.dictionaries(identifiers, st.integers(0, 10**9) | quantities, max_size=2),
+    capacity=st.dictionaries(
+        identifiers, st.integers(0, 10**9) | quantities.filter(lambda each: not each.text.startswith("-")), max_size=2
+    ),
     resource=st.none() | resource_names,
     unit=st.just("") | device_ids,
 )

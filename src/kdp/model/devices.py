@@ -6,6 +6,7 @@ the wire. Validation happens on construction, so that a wrong value is found whe
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, final
@@ -40,7 +41,8 @@ MAX_UNIT_LENGTH = 253
 
 
 def _reason(value: object) -> str:
-    return plain_text(value, "a Health's reason") or "its backend gave no reason"
+    is_blank = isinstance(value, str) and not value.strip()
+    return "its backend gave no reason" if is_blank else plain_text(value, "a Health's reason")
 
 
 @final
@@ -67,12 +69,12 @@ class Health:
         return _HEALTHY
 
     @classmethod
-    def unhealthy(cls, reason: str) -> Health:
+    def unhealthy(cls, reason: str | None) -> Health:
         """Return the health of a device that must not be handed out, because of ``reason``.
 
-        An empty text, as an empty file of a driver has it, becomes ``its backend gave no reason``.
+        `None` and a blank text, such as the content of a driver's empty file, become ``its backend gave no reason``.
         """
-        return cls(reason)
+        return cls("" if reason is None else reason)  # a reason of None would mean healthy
 
     @property
     def is_healthy(self) -> bool:
@@ -86,11 +88,14 @@ class Health:
 
 _HEALTHY = Health(None)
 
+_NUMBER = r"(?:0|[1-9]\d{0,17})"
+"""A number must fit 64 bits: Kubernetes 1.38 takes at most 18 digits."""
+
 _SEMVER = re.compile(
-    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})"
     # No part of a pre-release that is a number may begin with 0.
-    r"(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?"
-    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z",
+    rf"(?:-((?:{_NUMBER}|\d*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:{_NUMBER}|\d*[A-Za-z-][0-9A-Za-z-]*))*))?"
+    r"(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?\Z",
     re.ASCII,
 )
 _NUMBERS = re.compile(r"v?(\d{1,18})(?:\.(\d{1,18}))?(?:\.(\d{1,18}))?(?!\d)", re.ASCII)
@@ -99,20 +104,24 @@ _NUMBERS = re.compile(r"v?(\d{1,18})(?:\.(\d{1,18}))?(?:\.(\d{1,18}))?(?!\d)", r
 def _semver(value: str) -> str:
     if not isinstance(value, str) or not _SEMVER.match(value):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
-            f"version {value!r}: must be MAJOR.MINOR.PATCH, for example '550.54.15'; kdp.Version.parse takes others"
+            f"version {value!r}: must be MAJOR.MINOR.PATCH of at most 18 digits each, for example '550.54.15'; "
+            "kdp.Version.parse takes others"
         )
     return value
 
 
 @final
+@functools.total_ordering
 @attrs.frozen
 class Version:
     """A semantic version (2.0.0) as an attribute's value, so that DRA's selectors can compare it.
 
-    What a driver says of itself need not be one: see `parse`.
+    Versions are ordered as Semantic Versioning 2.0.0, section 11, says: 2.3.0 is less than 2.10.0, and 2.0.0-rc.1 is
+    less than 2.0.0. The build part decides only between versions that are equal in all else.
+    A driver may report another notation: see `parse`.
 
     Attributes:
-        text: ``MAJOR.MINOR.PATCH`` with optional pre-release and build parts.
+        text: ``MAJOR.MINOR.PATCH`` with optional pre-release and build parts. A number has at most 18 digits.
     """
 
     __repr__ = shown
@@ -131,6 +140,19 @@ class Version:
             return cls(text)
         found = _NUMBERS.match(text)
         return cls(".".join(str(int(number or 0)) for number in found.groups())) if found else None
+
+    def __lt__(self, other: Version) -> bool:
+        if not isinstance(other, Version):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
+        return self._rank < other._rank
+
+    @property
+    def _rank(self) -> tuple[object, ...]:
+        found = _SEMVER.match(self.text)
+        assert found is not None  # the converter has matched it
+        *numbers, before, build = found.groups()
+        parts = [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in (before or "").split(".")]
+        return (*map(int, numbers), before is None, parts, build or "")
 
     @override
     def __str__(self) -> str:

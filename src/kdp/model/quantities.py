@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import operator
 import re
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from .names import check_attribute_name
 if TYPE_CHECKING:
     from datetime import timedelta
     from decimal import Decimal
+
+logger = logging.getLogger(__name__)
 
 _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z", re.ASCII)
 _FACTORS = {
@@ -111,16 +114,40 @@ def exact(amount: Amount) -> Decimal:
 
 
 def capacities(value: Mapping[str, Amount]) -> Mapping[str, Amount]:
-    """Check and freeze the capacities of a device.
+    """Check and freeze the capacities of a device. Warn once for each memory that is hardly given in bytes.
 
     Raises:
-        InvalidValueError: A name is none of DRA's, or an amount is none.
+        InvalidValueError: A name is none of DRA's, or an amount is none or negative.
     """
-    amounts = FrozenDict[str, Amount](
-        (check_attribute_name(name), check_amount(amount, f"capacity {name}"))
+    return FrozenDict[str, Amount](
+        (check_attribute_name(name), _capacity(name, amount))
         for name, amount in dict_of(value, "capacity", {"memory": 1}).items()
     )
-    return amounts
+
+
+def _capacity(name: str, value: Amount) -> Amount:
+    amount = check_amount(value, f"capacity {name}")
+    if str(amount).startswith("-"):  # `exact` would load decimal at each start
+        raise InvalidValueError(f"capacity {name}={amount}: must be 0 or more; leave out a capacity that is not known")
+    if isinstance(amount, int) and 0 < amount < _LEAST_MEMORY and _MEMORY.search(name):
+        _warn_of_unit(name, amount)
+    return amount
+
+
+_MEMORY = re.compile("memory|vram|hbm", re.IGNORECASE)
+
+_LEAST_MEMORY = 2**20
+"""Bytes. Drivers report memory in MiB or GiB, and these numbers are below it."""
+
+
+@functools.lru_cache(maxsize=256)
+def _warn_of_unit(name: str, amount: int) -> None:
+    """Warn once for each value: a backend repeats it with each discovery."""
+    logger.warning(
+        "capacity %s=%d means %d bytes; write kdp.Quantity('%dMi') if the number is MiB, or kdp.Quantity('%d') if it "
+        "is bytes",
+        *(name, amount, amount, amount, amount),
+    )
 
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -76,6 +76,7 @@ class Measuring:
         self.asked_at = float("-inf")
         self._label = label
         self._counters = {each.name: each.kind == "counter" for each in declared}
+        self._units = {each.name: each.unit for each in declared}
         self._mistakes: set[str] = set()
 
     async def follow(
@@ -149,6 +150,8 @@ class Measuring:
                 self._complain(
                     f"value of {name}", f"gave {number:g} for {name} of {device_id}: a counter is not negative"
                 )
+            elif (rule := _implausible(number, self._units[name])) is not None:
+                self._complain(f"value of {name}", f"gave {number:g} for {name} of {device_id}: {rule}")
             else:
                 values[name] = number
         return values
@@ -169,6 +172,25 @@ def _number(value: object) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+_PLAUSIBLE: Final = {
+    "ratio": (0.0, 1.0, "divide percent by 100"),
+    "celsius": (-273.15, 1_000.0, "divide millidegrees by 1000"),
+    "watts": (-50_000.0, 50_000.0, "divide microwatts by 1000000"),
+    "volts": (-1_000.0, 1_000.0, "divide millivolts by 1000"),
+    "amperes": (-5_000.0, 5_000.0, "divide milliamperes by 1000"),
+}
+"""The least and the largest value of a device by unit, and the conversion from the unit of Linux's hwmon or of percent.
+
+Source of hwmon's units: the kernel's Documentation/hwmon/sysfs-interface.rst.
+"""
+
+
+def _implausible(number: float, unit: str) -> str | None:
+    """Return the rule that a value breaks, because it is in another unit than declared; `None` if it breaks none."""
+    low, high, cure = _PLAUSIBLE.get(unit, (-math.inf, math.inf, ""))
+    return None if low <= number <= high else f"{unit} must be from {low:g} to {high:g}; {cure}"
 
 
 def _known(devices: Iterable[Device], backend: DeviceBackend) -> Mapping[str, str]:

@@ -101,10 +101,32 @@ def test_what_a_driver_says_of_its_version(text: str, version: str | None) -> No
     assert Version.parse(text) == (version and Version(version))
 
 
-@pytest.mark.parametrize("text", ["1.2", "01.2.3", "v1.2.3", "1.2.3\n", "1.2.٣"])
+@pytest.mark.parametrize(
+    "text",
+    ["1.2", "01.2.3", "v1.2.3", "1.2.3\n", "1.2.٣", "1234567890123456789.0.0", "1.0.0-rc.1234567890123456789"],
+)
 def test_other_versions_are_refused_with_an_example(text: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"must be MAJOR\.MINOR\.PATCH, for example '550\.54\.15'"):
+    rule = r"must be MAJOR\.MINOR\.PATCH of at most 18 digits each, for example '550\.54\.15'"
+    with pytest.raises(InvalidValueError, match=rule):
         Version(text)
+
+
+def test_versions_had_no_order_so_that_texts_were_compared() -> None:
+    # The examples of Semantic Versioning 2.0.0, section 11, and two that differ as texts.
+    ordered = [
+        *("1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta", "1.0.0-beta.2", "1.0.0-beta.11"),
+        *("1.0.0-rc.1", "1.0.0", "1.0.0+2", "2.3.0", "2.10.0", "999999999999999999.0.0"),
+    ]
+    assert [str(each) for each in sorted(map(Version, reversed(ordered)))] == ordered
+    assert Version("2.3.0") < Version("2.10.0") >= Version("2.10.0")
+    with pytest.raises(TypeError):
+        assert Version("2.10.0") < "2.3.0"  # type: ignore[operator]
+
+
+def test_an_unhealthy_device_without_a_reason_was_healthy(caplog: pytest.LogCaptureFixture) -> None:
+    for reason in (None, "", " \n"):
+        assert Health.unhealthy(reason) == Health("its backend gave no reason")
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -144,6 +166,28 @@ def test_quantities_are_ordered_as_their_amounts(one: Quantity, other: Quantity)
     assert (one == other) == (Fraction(one.value) == Fraction(other.value))
     assert (one < other) == (Fraction(one.value) < Fraction(other.value))
     assert one != other or hash(one) == hash(other)
+
+
+def test_a_negative_capacity_was_published() -> None:
+    for wrong in (-1, Quantity("-1Gi")):
+        with pytest.raises(InvalidValueError, match=rf"^capacity memory={wrong}: must be 0 or more; leave out a capac"):
+            Device(id="gpu-0", capacity={"memory": wrong})
+
+
+@pytest.mark.parametrize("name", ["memory", "vram", "example.com/globalMemory"])
+def test_memory_in_mebibytes_was_published_as_bytes(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):  # each discovery makes the device again
+        Device(id="gpu-0", capacity={name: 81559})
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"capacity {name}=81559 means 81559 bytes; write kdp.Quantity('81559Mi') if the number is MiB, or "
+        "kdp.Quantity('81559') if it is bytes"
+    )
+
+
+def test_amounts_that_need_no_unit_or_have_one_are_not_doubted(caplog: pytest.LogCaptureFixture) -> None:
+    Device(id="gpu-0", capacity={"memory": Quantity("36Ki"), "multiprocessors": 48, "vram": 80 * 2**30, "hbm": 0})
+    assert not caplog.records
 
 
 @effort(80)

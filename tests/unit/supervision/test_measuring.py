@@ -49,6 +49,28 @@ def test_a_counter_is_not_negative_and_a_gauge_may_be(caplog: pytest.LogCaptureF
     assert len([r for r in caplog.records if "gave -1 for reads of gpu-0: a counter is not neg" in r.getMessage()]) == 1
 
 
+@pytest.mark.parametrize(
+    ("unit", "value", "rule"),
+    [
+        ("ratio", 85, "ratio must be from 0 to 1; divide percent by 100"),
+        ("celsius", 61000, "celsius must be from -273.15 to 1000; divide millidegrees by 1000"),
+        ("watts", 70_000_000, "watts must be from -50000 to 50000; divide microwatts by 1000000"),
+        ("volts", 12_000, "volts must be from -1000 to 1000; divide millivolts by 1000"),
+        ("amperes", 8_000, "amperes must be from -5000 to 5000; divide milliamperes by 1000"),
+    ],
+)
+def test_a_value_in_another_unit_was_published(
+    unit: str, value: int, rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    subject = Measuring("Gpus", (kdp.Measurement("reading", unit=unit, help="A reading."), HEAT))
+    for _ in range(3):
+        found = subject.take({"gpu-0": {"reading": value, "temperature": 61}}, KNOWN)
+        assert found["gpu-0"].values == {"temperature": 61.0}
+    assert [each.getMessage() for each in caplog.records] == [
+        f"measure() of Gpus gave {value:g} for reading of gpu-0: {rule}"
+    ]
+
+
 def test_unknown_devices_and_measurements_are_told_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     subject = measuring()
     for i in range(200):
