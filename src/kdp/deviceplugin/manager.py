@@ -19,7 +19,7 @@ from ..concurrency.observable import Observable
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.host import boot_id_of
 from ..kubelet import KubeletWatch
-from ..model.backend import WrappedBackend
+from ..model.backend import WrappedBackend, tell_mode
 from ..startup import shown
 from ..supervision.backend_validation import agreed_host, resource_of, scrubs, static_resources
 from ..supervision.conditions import HELD
@@ -121,6 +121,7 @@ class PluginManager(Service):
         self._claimed: dict[str, DeviceBackend] = {}
         self._gone: Observable[PluginDirectoryGoneError | None] = Observable(None)
         for backend, state in zip(backends, states_for(backends, states), strict=True):
+            tell_mode(backend, is_dra=False)
             supervisor = Supervisor(
                 backend,
                 host=self._host,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, final, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final, overload
 
 import attrs
 from typing_extensions import override
@@ -181,6 +181,19 @@ class Reporter(Protocol):
         ...
 
 
+@final
+class _NotTold:
+    """The value of ``DeviceBackend.is_dra`` before kdp sets it: an answer then would be wrong in one of the modes."""
+
+    def __get__(self, backend: object, owner: type) -> _NotTold:
+        if backend is None:
+            return self
+        raise InvalidValueError(
+            f"is_dra of {owner.__name__} is not known before open(): read it in a hook, and not in __init__; a test "
+            "that calls a hook itself sets it"
+        )
+
+
 class DeviceBackend(abc.ABC):
     """Which devices are there, and what does a container need to use them: subclass it, kdp does the rest.
 
@@ -232,7 +245,8 @@ class DeviceBackend(abc.ABC):
         prepares_every_start: Whether ``prepare_container`` must run before every start of a container. DRA has no such
             moment: ``True`` refuses the start of a DRA driver, ``False`` says that once for each claim is enough, and
             ``None`` has the start log one warning. Only for a class with that hook.
-        is_dra: Whether the devices are served by DRA, and not by a device plugin. Set by kdp before ``open``; read it.
+        is_dra: Whether the devices are served by DRA, and not by a device plugin. kdp sets it after ``__init__`` and
+            before any hook; earlier, reading it raises `InvalidValueError`.
     """
 
     resource: str | None = None
@@ -248,7 +262,7 @@ class DeviceBackend(abc.ABC):
     measurements: Sequence[Measurement] = ()
     measure_interval: float = 10.0
     prepares_every_start: bool | None = None
-    is_dra: bool = False
+    is_dra: bool = cast("bool", _NotTold())
 
     @abc.abstractmethod
     def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
@@ -425,8 +439,10 @@ class WrappedBackend(DeviceBackend):
 
 
 def tell_mode(backend: DeviceBackend, *, is_dra: bool) -> None:
-    """Set ``is_dra`` of a backend, of whatever kind its class is."""
+    """Set ``is_dra`` of a backend, of whatever kind its class is, and of the backend that it wraps."""
     vars(backend)["is_dra"] = is_dra
+    if isinstance(backend, WrappedBackend):
+        tell_mode(backend.inner, is_dra=is_dra)
 
 
 OPTIONAL_HOOKS: Final = frozenset(

@@ -18,7 +18,9 @@ from tests.waiting import until
 from typing_extensions import override
 
 import kdp
-from kdp import ConfigurationError
+from kdp import ConfigurationError, InvalidValueError
+from kdp.allocation import share
+from kdp.allocation.sharing import Sharing
 from kdp.cli import asking
 from kdp.daemon import services
 from kdp.daemon.parsers import Address
@@ -26,6 +28,8 @@ from kdp.daemon.plan import ServingPlan, check_backends
 from kdp.daemon.probes import SLOW_START
 from kdp.daemon.serving import Daemon, serve
 from kdp.daemon.settings import Settings
+from kdp.deviceplugin.manager import PluginManager
+from kdp.model.backend import tell_mode
 from kdp_testkit.patience import PATIENCE
 
 
@@ -89,11 +93,29 @@ def test_a_backend_could_not_know_whether_it_is_served_by_dra() -> None:
         pass
 
     backends = Widgets(), Frozen()
-    assert not any(each.is_dra for each in backends)
     ServingPlan(backends, Settings(mode="dra"))
     assert all(each.is_dra for each in backends)
     ServingPlan(backends, Settings())
     assert not any(each.is_dra for each in backends)
+
+
+def test_a_constructor_was_told_that_it_is_no_dra_driver() -> None:
+    class Tainting(Widgets):
+        def __init__(self) -> None:
+            self.taints = "taints" if self.is_dra else None
+
+    rule = r"^is_dra of Tainting is not known before open\(\): read it in a hook, and not in __init__"
+    with pytest.raises(InvalidValueError, match=rule):
+        Tainting()
+
+
+def test_the_backend_that_a_shared_one_wraps_knows_the_mode_too() -> None:
+    card = Widgets()
+    shared = share(card, Sharing(replicas=2))
+    PluginManager([shared])
+    assert (shared.is_dra, card.is_dra) == (False, False)
+    tell_mode(shared, is_dra=True)
+    assert (shared.is_dra, card.is_dra) == (True, True)
 
 
 def test_new_logs_need_no_new_manager_but_new_backends_and_paths_do() -> None:
