@@ -13,9 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import sys
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _T = TypeVar("_T")
 
@@ -33,6 +37,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: _Jobs | None = None
+        self._thread = 0
 
     @property
     def is_started(self) -> bool:
@@ -47,12 +52,17 @@ class Worker:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Outcome[_T]] = loop.create_future()
         try:
-            self._jobs = self._jobs or _started(self._name)
+            if self._jobs is None:
+                self._jobs, self._thread = _started(self._name)
         except RuntimeError as error:
             done.set_result((None, error))  # type: ignore[arg-type]
         else:
             self._jobs.put((call, loop, done))
         return done
+
+    def frame(self) -> FrameType | None:
+        """Return the innermost frame of its thread; `None` if it has none."""
+        return sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage]
 
     def end(self) -> None:
         """Let the thread end when it is free; a stuck one stays behind as a daemon. A later call has a new one."""
@@ -107,15 +117,17 @@ async def offload(call: Callable[[], _T]) -> _T:
     return value_of(done.result())
 
 
-def _started(name: str) -> _Jobs:
-    """Start a thread and return the queue that it works off.
+def _started(name: str) -> tuple[_Jobs, int]:
+    """Start a thread, and return the queue that it works off and its identifier.
 
     Raises:
         RuntimeError: The system refuses a thread.
     """
     jobs = _Jobs()
-    threading.Thread(target=_work, args=(jobs,), name=name, daemon=True).start()
-    return jobs
+    thread = threading.Thread(target=_work, args=(jobs,), name=name, daemon=True)
+    thread.start()
+    assert thread.ident is not None  # it has started
+    return jobs, thread.ident
 
 
 def _work(jobs: _Jobs) -> None:

@@ -34,7 +34,7 @@ from ..errors import (
     printable,
     sentence,
 )
-from ..model.backend import OPTIONAL_HOOKS, is_overridden
+from ..model.backend import OPTIONAL_HOOKS, WrappedBackend, is_overridden
 from .shared_state import Lane, SharedState
 
 if TYPE_CHECKING:
@@ -106,13 +106,16 @@ class Hooks:
             lane.end()
 
     def in_full(self, text: str | None) -> str | None:
-        """Return a text about failed hooks with what they raised: for an administrator, never for a pod."""
+        """Return a text about failed hooks with their errors and lines: for an administrator, never for a pod."""
         for hook, lane in self.state.lanes.items():
             failure = lane.last_failure
             told = f"{hook}() of {self.label} raised {failure.partition(':')[0]};"
             if text is not None and failure and told in text:
                 said = printable(" ".join(failure.split()), MOST_OF_FAILURE)
                 text = text.replace(told, f"{hook}() of {self.label} raised {said};")
+            if text is not None and lane.hangs_at:
+                told = f"{hook}() of {self.label} did not return"
+                text = text.replace(told, f"{told} from {lane.hangs_at}")
         return text
 
     def overridden(self, hook: str) -> bool:
@@ -176,7 +179,7 @@ class Hooks:
             async with asyncio.timeout(deadline):
                 await lane.lock.acquire()
         except TimeoutError:
-            raise self._timeout(hook, limit) from None
+            raise self._timeout(lane, hook, limit) from None
         if work in lane.done_late:
             lane.done_late.discard(work)
             lane.lock.release()
@@ -206,7 +209,7 @@ class Hooks:
             await _cancel(done)
             lane.is_hanging = not done.done()
             _remember_late(lane, work, done)
-            raise self._timeout(hook, limit)
+            raise self._timeout(lane, hook, limit)
         result, failure = (None, asyncio.CancelledError()) if done.cancelled() else done.result()
         if isinstance(failure, AllocationError):
             failure.hook = hook
@@ -302,7 +305,7 @@ class Hooks:
             async with asyncio.timeout(deadline), lane.lock:
                 return
         except TimeoutError:
-            raise self._timeout(hook, limit) from None
+            raise self._timeout(lane, hook, limit) from None
 
     async def quiet(self, seconds: float) -> None:
         """Wait until no hook is running but ``watch`` and ``close``, or so many seconds."""
@@ -311,12 +314,26 @@ class Hooks:
             with contextlib.suppress(HookTimeoutError):
                 await self.idle(hook, deadline=limit.left or 0.0)
 
-    def _timeout(self, hook: str, limit: _Limit) -> HookTimeoutError:
+    def _timeout(self, lane: Lane, hook: str, limit: _Limit) -> HookTimeoutError:
+        if lane.is_hanging and not lane.hangs_at and (frame := lane.worker.frame()) is not None:
+            lane.hangs_at = _place(frame, self._file_of(hook))
+            logger.warning(
+                "%s() of %s hangs at %s: it has not returned within %g s",
+                *(hook, self.label, lane.hangs_at, limit.seconds),
+            )
         # The same words while it lasts, so that it is told once.
         return HookTimeoutError(
             f"{hook}() of {self.label} did not return within {limit.seconds:g} s; "
             "it will be called again only after it returns"
         )
+
+    def _file_of(self, hook: str) -> str:
+        """Return the file in which a vendor wrote a hook; "" if it was not written in Python."""
+        backend = self._backend
+        while isinstance(backend, WrappedBackend):
+            backend = backend.inner
+        code = getattr(inspect.unwrap(getattr(backend, hook)), "__code__", None)
+        return "" if code is None else code.co_filename
 
     def _failed(self, lane: Lane, hook: str, error: BaseException) -> HookFailedError:
         failure = lasting(f"{type(error).__name__}: {message_of(error)}")
@@ -349,7 +366,7 @@ def frames_of_others(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _returned(lane: Lane) -> None:
-    lane.is_hanging, lane.running = False, None
+    lane.is_hanging, lane.running, lane.hangs_at = False, None, ""
     lane.lock.release()
 
 

@@ -27,6 +27,8 @@ class Lane:
         """Whether it has returned something although nobody reads it."""
         self.is_hanging = False
         """Whether a call is running whose caller was answered at its deadline."""
+        self.hangs_at = ""
+        """Where the thread of a call stood whose caller was answered at its deadline."""
         self.running: str | None = None
         """Whose call is running, as its caller has said."""
         self.done_late: set[str] = set()

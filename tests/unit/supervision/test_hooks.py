@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import inspect
 import logging
 import os
 import threading
@@ -333,6 +334,26 @@ async def test_a_hanging_hook_is_not_called_again_before_it_has_returned(make: M
     assert len(calls) == 1
     gate.open()
     assert await hooks.call("discover", deadline=PATIENCE) == "call 2", "its late return frees the hook"
+
+
+async def test_a_hook_that_hung_did_not_say_where(make: Make, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
+    def discover() -> None:
+        gate.wait()
+
+    hooks = make(discover=discover)
+    for _ in range(2):
+        await failing(hooks, HookTimeoutError, deadline=SHORT)
+    told = await failing(hooks, HookTimeoutError, deadline=SHORT)
+    lines, first = inspect.getsourcelines(Gate.wait)
+    place = f"{__file__}:{first + len(lines) - 1}"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"discover() of Backend hangs at {place}: it has not returned within 0.05 s"
+    ]
+    assert place not in told, "a pod's author has no use for it"
+    assert f"did not return from {place} within" in (hooks.in_full(told) or "")
+    gate.open()
+    await hooks.idle("discover", deadline=PATIENCE)
+    assert hooks.in_full(told) == told, "it has returned"
 
 
 async def outlasting(make: Make, gate: Gate, *, fails: bool = False) -> tuple[Hooks, list[str]]:
