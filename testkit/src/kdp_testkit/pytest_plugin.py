@@ -10,7 +10,7 @@ node_from  a `SysfsTree` with the files of a snapshot: ``tree = node_from("tests
 ========== =================================================================================================
 
 A test that asks for ``kubelet`` or ``cluster`` is ``async def`` and needs no marker: anyio's pytest plugin, which comes
-with kdp, runs it.
+with kdp, runs it. If it calls ``kubelet.admit(...)`` without ``await``, it fails.
 
 Rule: nothing but pytest is imported before a fixture is used, and nothing is changed for tests that use none.
 """
@@ -61,6 +61,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.getini("asyncio_mode"),
     )
     config.pluginmanager.register(_OnPytestAsyncio() if is_auto else _OnAnyio(), "kdp-fixtures")
+
+
+_NO_AWAIT = (
+    "error:coroutine .* was never awaited:RuntimeWarning",
+    # Nothing can be raised where a coroutine ends: pytest collects it there, and warns of it after the test.
+    r"error:[\s\S]* was never awaited:pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let a test of the simulated kubelet or cluster fail if it calls without ``await``: nothing has happened then."""
+    for item in items:
+        if {"kubelet", "cluster"} & set(getattr(item, "fixturenames", ())):
+            for each in _NO_AWAIT:
+                item.add_marker(pytest.mark.filterwarnings(each))
 
 
 @asynccontextmanager

@@ -47,6 +47,38 @@ def run_pytest(directory: Path, test: str, *options: str) -> str:
     return done.stdout + done.stderr
 
 
+def test_a_call_without_await_let_a_test_pass(tmp_path: Path) -> None:
+    text = run_pytest(
+        tmp_path,
+        """
+from kdp.testing import Pod
+from widgets import Widgets
+
+async def test_kubelet(kubelet):
+    async with kubelet.serving(Widgets()):
+        kubelet.admit(Pod.asking({"example.com/widget": 1}))
+
+async def test_kept(kubelet):
+    answer = kubelet.restart()
+    assert answer
+
+def test_no_coroutine(kubelet):
+    kubelet.restart()
+
+async def test_cluster(cluster):
+    async with cluster.serving(Widgets()):
+        cluster.pod("w0")
+
+async def test_awaited(kubelet):
+    await kubelet.restart()
+""",
+        *("-W", "ignore"),
+    )
+    assert "4 failed, 1 passed" in text, text
+    assert ".admit' was never awaited" in text, text
+    assert "coroutine 'SimulatedCluster.pod' was never awaited" in text, text
+
+
 def test_a_vendors_tests_need_no_configuration(tmp_path: Path) -> None:
     """The profile comes from the marker or a parameter, and a plugin that is not ready tells why."""
     text = run_pytest(
