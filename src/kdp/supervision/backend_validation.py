@@ -197,7 +197,7 @@ _CHECKS = {
 
 
 def check_signatures(backend: DeviceBackend) -> None:
-    """Check that each hook of a backend is a method that takes what kdp calls it with, and whose body runs then.
+    """Check that each hook of a backend is a method that takes kdp's arguments, and that its body runs in each call.
 
     Raises:
         ConfigurationError: One is not.
@@ -227,6 +227,14 @@ def check_signatures(backend: DeviceBackend) -> None:
                 f"{type(backend).__name__}.{hook}{written}: kdp calls {call}, which this hook does not take; "
                 f"expected def {hook}({', '.join(names)})"
             ) from None
+
+
+def _check_cache(name: str, hook: Any) -> None:
+    """Refuse a hook in a cache, such as `functools.lru_cache`: its first answer would be the answer forever."""
+    if hasattr(inspect.unwrap(hook, stop=lambda each: hasattr(each, "cache_info")), "cache_info"):
+        raise ConfigurationError(
+            f"{name}: is cached, so only its first call would run; remove the cache, because kdp asks what is true now"
+        )
 
 
 def _check_kind(name: str, hook: str, function: Callable[..., Any]) -> None:
@@ -273,6 +281,7 @@ def _written(backend: DeviceBackend, hook: str) -> tuple[Callable[..., Any], boo
             f"{type(backend).__name__}.{hook}: is {kind}, and kdp calls it; write def {hook}({names})"
         )
     own: object = vars(backend).get(hook)
+    _check_cache(f"{type(backend).__name__}.{hook}", found if own is None else own)
     if own is not None:
         return (own, False) if callable(own) else None
     if isinstance(found, (staticmethod, classmethod)):

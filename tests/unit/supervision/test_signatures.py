@@ -77,6 +77,27 @@ def test_a_hook_with_a_yield_never_ran(hook: str, written: Any) -> None:
     )
 
 
+def logged(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(self: Any) -> Any:
+        return function(self)
+
+    return call
+
+
+@pytest.mark.parametrize("decorate", [functools.cache, functools.lru_cache(1), lambda f: logged(functools.cache(f))])
+def test_a_cached_hook_froze_the_health_of_all_devices(decorate: Any) -> None:
+    rule = (
+        r"^Careless\.discover: is cached, so only its first call would run; remove the cache, because kdp asks what"
+    )
+    with pytest.raises(kdp.ConfigurationError, match=rule):
+        check_signatures(backend(discover=decorate(nothing)))
+    on_object = backend()
+    on_object.discover = decorate(nothing)  # type: ignore[method-assign]
+    with pytest.raises(kdp.ConfigurationError, match=rule):
+        check_signatures(on_object)
+
+
 @pytest.mark.parametrize("decorate", [contextlib.contextmanager, contextlib.asynccontextmanager])
 def test_a_context_manager_as_a_hook_never_ran(decorate: Any) -> None:
     made = backend(open=decorate(yields if decorate is contextlib.contextmanager else yields_async))
