@@ -58,7 +58,7 @@ def shortages(
     counters: Mapping[str, Mapping[str, Amount]],
     device_of: Callable[[str], str] = str,
 ) -> dict[str, Condition]:
-    """Return why devices cannot be given, by id.
+    """Return why devices cannot be given now, by id: too little is left of a declared counter.
 
     Args:
         asked: Of which devices.
@@ -77,20 +77,36 @@ def shortages(
             continue
         for (name, counter), amount in _consumed(device.consumes):
             total, ids = counters.get(name, {}).get(counter), sorted(holders[name, counter])
-            free = 0 if total is None else exact(total) - sum(holders[name, counter].values())
-            if exact(amount) <= free:
+            if total is None or exact(amount) <= exact(total) - sum(holders[name, counter].values()):
                 continue
-            need = f"it needs {amount} of {counter} of {name}"
-            if total is None:
-                found[device.id] = UNDECLARED.because(f"{need}, which counters() does not declare", now)
-            elif exact(amount) > exact(total):
-                found[device.id] = UNDECLARED.because(f"{need}, and counters() declares {total}", now)
-            else:
-                by = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-                left = f"too little of {total} is left while these are allocated: {by}"
-                found[device.id] = SHARE.because(f"its share is in use: {need}, and {left}", now)
+            by = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+            left = f"too little of {total} is left while these are allocated: {by}"
+            found[device.id] = SHARE.because(f"its share is in use: {_need(name, counter, amount)}, and {left}", now)
             break
     return found
+
+
+def undeclared(asked: Iterable[Device], counters: Mapping[str, Mapping[str, Amount]]) -> dict[str, Condition]:
+    """Return why devices can never be given, by id: they consume more than the backend declares.
+
+    Args:
+        asked: The devices.
+        counters: The declared amounts.
+    """
+    found: dict[str, Condition] = {}
+    for device in asked:
+        for (name, counter), amount in _consumed(device.consumes):
+            total = counters.get(name, {}).get(counter)
+            if total is not None and exact(amount) <= exact(total):
+                continue
+            rest = "which counters() does not declare" if total is None else f"and counters() declares {total}"
+            found[device.id] = UNDECLARED.because(f"{_need(name, counter, amount)}, {rest}", time.monotonic())
+            break
+    return found
+
+
+def _need(name: str, counter: str, amount: Amount) -> str:
+    return f"it needs {amount} of {counter} of {name}"
 
 
 def _consumed(consumes: Consumption) -> list[tuple[tuple[str, str], Amount]]:

@@ -55,7 +55,7 @@ async def discover_labels(backend: DeviceBackend, *, host: Host) -> NodeLabels:
 
 @asynccontextmanager
 async def _supervised(backend: DeviceBackend, host: Host, *, wants_labels: bool = False) -> AsyncGenerator[Supervisor]:
-    supervisor = Supervisor(backend, host=host, wants_labels=wants_labels)
+    supervisor = Supervisor(backend, host=host, wants_labels=wants_labels, wants_counters=True)
     try:
         yield supervisor
     finally:

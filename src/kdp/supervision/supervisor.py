@@ -199,7 +199,7 @@ class Supervisor:
             from .labelling import Labelling  # late: few plugins pay for it
 
             self.labelling = Labelling(self.label)
-        self._wants_counters = wants_counters and self.hooks.overridden("counters")
+        self._wants_counters = wants_counters
         self.counters: Mapping[str, Mapping[str, Amount]] = {}
         self.device_of: Callable[[str], str] = backend.device_of if isinstance(backend, WrappedBackend) else str
         self._is_own_interval = poll_interval is ...
@@ -311,7 +311,8 @@ class Supervisor:
         await self._lifecycle.open()
         found = await self._discover()
         resources: dict[str, list[Device]] = {name: [] for name in found.resources}
-        for device in self._publisher.judge(found):
+        judged = attrs.evolve(found, conditions=self._judged(found.devices, found.conditions))
+        for device in self._publisher.judge(judged):
             resources.setdefault(resource_of(device, self.backend), []).append(device)
         return {name: tuple(devices) for name, devices in resources.items()}
 
@@ -397,7 +398,8 @@ class Supervisor:
 
     async def _discover(self) -> Findings:
         found: Findings = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
-        if self._wants_counters and any(device.consumes for device in found.devices):
+        consumes = any(device.consumes for device in found.devices)
+        if self._wants_counters and consumes and self.hooks.overridden("counters"):
             from .counters import examined  # late: few plugins pay for it
 
             self.counters = await self.hooks.call("counters", deadline=self.deadlines.counters, then=examined)
@@ -442,9 +444,14 @@ class Supervisor:
         self._warn_of_resources(found.devices)
 
     def _judged(self, devices: Sequence[Device], faults: Conditions) -> Conditions:
-        """Return the faults of device nodes and, after them, the conditions that allocations cause, by device id."""
+        """Return the faults of nodes, undeclared counters, and the conditions that allocations cause, by device id."""
         self._node_faults = faults
         found = dict(faults)
+        if self._wants_counters and any(device.consumes for device in devices):
+            from .counters import undeclared  # late: few plugins pay for it
+
+            for device_id, condition in undeclared(devices, self.counters).items():
+                found[device_id] = (*found.get(device_id, ()), condition)
         for device_id, conditions in self.outdated(devices).items():
             found[device_id] = (*found.get(device_id, ()), *conditions)
         return found

@@ -11,7 +11,7 @@ import pytest
 from kdp.errors import InvalidValueError
 from kdp.model.devices import Device
 from kdp.model.quantities import Amount, Quantity
-from kdp.supervision.counters import consumption_as_json, consumption_of_json, examined, shortages
+from kdp.supervision.counters import consumption_as_json, consumption_of_json, examined, shortages, undeclared
 
 CARD = Device(id="c0", consumes={"c0": {"slots": 2, "memory": Quantity("16Gi")}})
 SLOTS = [Device(id=f"s{number}", consumes={"c0": {"slots": 1, "memory": Quantity("8Gi")}}) for number in range(2)]
@@ -49,13 +49,13 @@ def test_the_reason_names_the_counter_and_what_is_allocated() -> None:
 
 
 def test_a_device_that_takes_what_is_declared_nowhere_was_offered() -> None:
-    [why] = shortages([SLOTS[1]], held={}, counters={}).values()
+    [why] = undeclared([SLOTS[1], Device(id="free")], {}).values()
     assert why.kind == "undeclared"
     assert why.reason == "it needs 1 of slots of c0, which counters() does not declare"
 
 
 def test_a_device_that_takes_more_than_there_is_was_offered() -> None:
-    [why] = shortages([CARD], held={}, counters={"c0": {"slots": 1, "memory": Quantity("16Gi")}}).values()
+    [why] = undeclared([CARD, *SLOTS], {"c0": {"slots": 1, "memory": Quantity("16Gi")}}).values()
     assert why.kind == "undeclared"
     assert why.reason == "it needs 2 of slots of c0, and counters() declares 1"
 

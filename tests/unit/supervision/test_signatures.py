@@ -87,9 +87,7 @@ def logged(function: Any) -> Any:
 
 @pytest.mark.parametrize("decorate", [functools.cache, functools.lru_cache(1), lambda f: logged(functools.cache(f))])
 def test_a_cached_hook_froze_the_health_of_all_devices(decorate: Any) -> None:
-    rule = (
-        r"^Careless\.discover: is cached, so only its first call would run; remove the cache, because kdp asks what"
-    )
+    rule = r"^Careless\.discover: is cached, so only its first call would run; remove the cache, because kdp asks what"
     with pytest.raises(kdp.ConfigurationError, match=rule):
         check_signatures(backend(discover=decorate(nothing)))
     on_object = backend()

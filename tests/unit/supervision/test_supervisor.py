@@ -309,3 +309,21 @@ async def test_an_interval_that_a_backend_changed_is_in_force_only_if_it_may(
             await supervisor.discovery.after(supervisor.discovery.version)
         tasks.cancel_scope.cancel()
     assert (backend.looks, supervisor.poll_interval) == (1, interval)
+
+
+@pytest.mark.anyio
+async def test_a_device_without_declared_counters_was_healthy_in_commands_only() -> None:
+    class Partitions(Plain):
+        @override
+        def discover(self) -> list[kdp.Device]:
+            return [kdp.Device(id="whole"), kdp.Device(id="part", consumes={"card": {"memory": 1}})]
+
+    class Misdeclared(Partitions):
+        @override
+        def counters(self) -> dict[str, dict[str, int]]:
+            return {"cards": {"memory": 1}}
+
+    for backend in (Partitions(), Misdeclared()):
+        whole, part = (await discover_once(backend, host=Host()))["example.com/widget"]
+        assert whole.health.is_healthy
+        assert part.health.reason == "it needs 1 of memory of card, which counters() does not declare"

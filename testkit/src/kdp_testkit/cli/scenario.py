@@ -78,6 +78,7 @@ class Scenario(BaseScenario):
         resources = await self._registers(kubelet)
         for resource in resources:
             self._lists(kubelet, resource)
+        self.check_declared()
         offered = {resource for resource, number in kubelet.allocatable().items() if number}
         tried = [
             await self._answers_for_pods(kubelet, resource, was_offered=resource in offered) for resource in resources

@@ -328,6 +328,16 @@ class BaseScenario(ABC):
             if left:
                 raise ScenarioFailed(f"the {self.WHAT} left sockets behind in {directory}: {', '.join(left)}")
 
+    def check_declared(self) -> None:
+        """Refuse a backend that contradicts itself: a device consumes what ``counters`` does not declare.
+
+        Raises:
+            ScenarioFailed: One does, and the scenario is not lenient.
+        """
+        faults = _faults_in(self._last_answer, kind="undeclared")
+        if faults and not self.is_lenient:
+            raise ScenarioFailed(f"{faults[0]}; declare it there, or pass --lenient")
+
     def check_tried(self, pods: int) -> None:
         """Refuse a scenario in which no device was healthy, and so nothing was tried, with the reasons.
 
@@ -368,8 +378,8 @@ async def readiness(address: str) -> tuple[int, str]:
     return (int(words[1]) if len(words) > 1 else 0), body.decode(errors="replace")
 
 
-def _faults_in(body: str) -> list[str]:
-    """Return each unhealthy device with its reason, from what the plugin says of itself."""
+def _faults_in(body: str, kind: str | None = None) -> list[str]:
+    """Return each unhealthy device with its reason, as the plugin reports them; with a kind, those of this kind."""
     try:
         answer: dict[str, Any] = json.loads(body)
     except ValueError:
@@ -379,6 +389,7 @@ def _faults_in(body: str) -> list[str]:
         f"{device} of {name}: {fault['reason']}"
         for name, held in parts.items()
         for device, fault in held.get("faults", {}).items()
+        if kind is None or kind in fault["kinds"]
     ]
 
 

@@ -386,6 +386,15 @@ def test_the_second_resource_of_a_card_with_slots_was_not_tried(simulation: Simu
     ]
 
 
+def test_devices_that_contradict_the_counters_passed(simulation: Simulation) -> None:
+    wrong = SLOTS.replace('return {"c0": {"slots": 2}}', 'return {"c1": {"slots": 2}}')
+    result = simulation.run(wrong, "--format", "json")
+    assert result.returncode == 1
+    assert lines(result)[-1]["reason"].endswith(
+        "it needs 2 of slots of c0, which counters() does not declare; declare it there, or pass --lenient"
+    )
+
+
 def test_a_claim_has_devices_of_each_kind(simulation: Simulation) -> None:
     result = simulation.run(SLOTS, "--mode", "dra", "--format", "json")
     assert (result.returncode, result.stderr) == (0, "")
