@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -34,9 +35,12 @@ from typing import TYPE_CHECKING, Final, final
 from typing_extensions import override
 
 from ..errors import printable
+from ..supervision.log_guard import guard, look
 
 if TYPE_CHECKING:
     from .settings import Settings
+
+logger = logging.getLogger(__name__)
 
 EXTRA_KEYS = {
     "resource": "the extended resource",
@@ -334,10 +338,45 @@ def configure(settings: Settings, *, keeps_recent: bool = False) -> None:
         handler.recent = (handler.recent or RecentLines()) if keeps_recent else None
     if ours:
         root.setLevel(settings.log_level.upper())
+        guard(functools.partial(_restore, ours[0], root.level))  # a program's own log stays as the program wants it
         # asyncio tells which selector it uses, at debug: nobody's question.
         logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
         # It tells each request, and a DRA driver has one for each change.
         logging.getLogger("httpx2").setLevel(logging.WARNING if root.level > logging.DEBUG else logging.DEBUG)
+        look("the program")
+
+
+def _restore(handler: StderrHandler, level: int, culprit: str) -> None:
+    """Switch kdp's log on again if code of a vendor has silenced it, and log each way of that once."""
+    root = logging.getLogger()
+    ways: list[str] = []
+    if logging.root.manager.disable >= logging.WARNING:
+        ways.append(f"by logging.disable({logging.getLevelName(logging.root.manager.disable)})")
+        logging.disable(logging.NOTSET)
+    if handler not in root.handlers:
+        ways.append("by removing its handler")
+        root.addHandler(handler)
+    if root.level > max(level, logging.WARNING):
+        ways.append(f"by the root logger's level {logging.getLevelName(root.level)}")
+        root.setLevel(level)
+    # As dictConfig does unless it is told otherwise. A copy, since another thread may make a logger meanwhile.
+    for name, each in logging.root.manager.loggerDict.copy().items():
+        if isinstance(each, logging.Logger) and name.partition(".")[0] == "kdp" and _is_silent(each):
+            ways.append("by disabling its loggers")
+            each.disabled, each.propagate = False, True
+            each.setLevel(logging.NOTSET)
+    if not _restored.issuperset(ways):  # a library may do it in each call
+        _restored.update(ways)
+        logger.warning(
+            "%s silenced kdp's log %s; kdp has switched it on again", culprit, " and ".join(dict.fromkeys(ways))
+        )
+
+
+_restored: set[str] = set()
+
+
+def _is_silent(each: logging.Logger) -> bool:
+    return each.disabled or each.level > logging.WARNING or not each.propagate
 
 
 def take_over() -> None:

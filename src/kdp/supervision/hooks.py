@@ -35,6 +35,7 @@ from ..errors import (
     sentence,
 )
 from ..model.backend import OPTIONAL_HOOKS, WrappedBackend, is_overridden
+from . import log_guard
 from .shared_state import Lane, SharedState
 
 if TYPE_CHECKING:
@@ -205,6 +206,7 @@ class Hooks:
             await _cancel(done)
             _remember_late(lane, work, done)
             raise
+        log_guard.look(f"{hook}() of {self.label}")
         if not finished:
             await _cancel(done)
             lane.is_hanging = not done.done()
@@ -347,9 +349,9 @@ class Hooks:
                 logger.error("%s() of %s failed%s", hook, self.label, told, exc_info=info)
         if isinstance(error, InvalidValueError):  # our own words about the vendor's value: they may leave the process
             return HookFailedError(f"{hook}() of {self.label}: {sentence(error)}")
-        return HookFailedError(
-            f"{hook}() of {self.label} raised {type(error).__name__}; the plugin's log has the details"
-        )
+        is_logged = logger.isEnabledFor(logging.ERROR)
+        where = "the plugin's log has the details" if is_logged else "the plugin's log is switched off"
+        return HookFailedError(f"{hook}() of {self.label} raised {type(error).__name__}; {where}")
 
 
 def frames_of_others(trace: TracebackType | None) -> TracebackType | None:

@@ -3,14 +3,17 @@ from __future__ import annotations
 import io
 import json
 import logging
+import logging.config
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from kdp.daemon import logs
 from kdp.daemon.logs import EXTRA_KEYS, JsonFormatter, TextFormatter, configure, write_now
 from kdp.daemon.settings import Settings
+from kdp.supervision import log_guard
 
 
 def record(message: str, *args: object, error: BaseException | None = None, **extra: object) -> logging.LogRecord:
@@ -62,6 +65,8 @@ def new_process() -> Iterator[logging.Logger]:
     try:
         yield logger
     finally:
+        log_guard.guard(lambda _: None)
+        logs._restored.clear()  # pyright: ignore[reportPrivateUsage]
         logger.handlers[:] = handlers
         logger.setLevel(level)
         logging.getLogger("asyncio").setLevel(asyncio_level)
@@ -78,6 +83,47 @@ def test_a_program_that_has_configured_logging_keeps_it() -> None:
         assert root.handlers == [theirs]
         assert root.level == logging.ERROR
         assert theirs.formatter is None
+
+
+def dict_config() -> None:
+    own = {"f": {"class": "logging.NullHandler"}}
+    logging.config.dictConfig({"version": 1, "handlers": own, "root": {"handlers": ["f"], "level": "CRITICAL"}})
+
+
+@pytest.mark.parametrize(
+    ("silence", "way"),
+    [
+        (logging.disable, "by logging.disable(CRITICAL)"),
+        (lambda: logging.getLogger().handlers.clear(), "by removing its handler"),
+        (lambda: logging.getLogger("kdp").setLevel(logging.CRITICAL), "by disabling its loggers"),
+        (
+            dict_config,
+            "by removing its handler and by the root logger's level CRITICAL and by disabling its loggers",
+        ),
+    ],
+)
+def test_a_library_that_silenced_the_log_was_not_told_of(
+    silence: Callable[[], None], way: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with new_process():
+        configure(Settings())
+        for _ in range(3):
+            silence()
+            log_guard.look("discover() of Cards")
+        logging.getLogger("kdp.supervision.hooks").error("the fan failed")
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.endswith(f": discover() of Cards silenced kdp's log {way}; kdp has switched it on again")
+    assert second.endswith("the fan failed")
+
+
+def test_a_program_that_has_configured_logging_may_silence_it() -> None:
+    theirs = logging.StreamHandler(io.StringIO())
+    with new_process() as root:
+        root.addHandler(theirs)
+        configure(Settings())
+        root.handlers.clear()
+        log_guard.look("discover() of Cards")
+        assert root.handlers == []
 
 
 def test_a_thread_that_dies_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -336,6 +336,18 @@ async def test_a_hanging_hook_is_not_called_again_before_it_has_returned(make: M
     assert await hooks.call("discover", deadline=PATIENCE) == "call 2", "its late return frees the hook"
 
 
+async def test_an_error_pointed_to_a_log_that_is_off(make: Make) -> None:
+    def discover() -> None:
+        logging.disable()
+        raise OSError("no driver")
+
+    try:
+        message = await failing(make(discover=discover), HookFailedError)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert message == "discover() of Backend raised OSError; the plugin's log is switched off"
+
+
 async def test_a_hook_that_hung_did_not_say_where(make: Make, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     def discover() -> None:
         gate.wait()
