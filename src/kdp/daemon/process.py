@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import importlib
 import logging
@@ -48,13 +49,15 @@ def silence_grpc() -> None:
 
 
 def prepare_process() -> Signals:
-    """Take over what must be ours before any code of the vendor runs: signals, and the C core's voice.
+    """Take over what must be ours before any code of the vendor runs: signals, crashes, and the C core's voice.
 
     Raises:
         ConfigurationError: This is not the main thread, or a limit of the process is too low.
     """
     check_limits()
     silence_grpc()
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)  # a crash in a C library would end the process without a line
     signals = Signals()
     signals.start()
     return signals

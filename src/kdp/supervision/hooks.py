@@ -14,6 +14,7 @@ import contextlib
 import inspect
 import logging
 import os
+import sys
 import time
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -226,11 +227,15 @@ class Hooks:
         self, lane: Lane, hook: str, method: Callable[[], Any], then: Callable[[Any], Any] | None
     ) -> asyncio.Future[Outcome[Any]]:
         """Begin a ``def`` hook, in the lane's thread."""
+        process = os.getpid()
 
         def call() -> Any:
-            result = _not_awaitable(method())
-            self._look_at(lane, hook, result)
-            return then(result) if then else result
+            try:
+                result = _not_awaitable(method())
+                self._look_at(lane, hook, result)
+                return then(result) if then else result
+            finally:
+                self._end_child(hook, process)
 
         return lane.worker.submit(call)
 
@@ -240,7 +245,7 @@ class Hooks:
         """Begin an ``async def`` hook, in a task."""
         from ..concurrency.stalls import PATIENCE, Stalls  # late: few backends have such a hook
 
-        coroutine = method()
+        coroutine, process = method(), os.getpid()
 
         async def run() -> Outcome[Any]:
             try:
@@ -249,6 +254,8 @@ class Hooks:
                 return then(result) if then else result, None
             except BaseException as error:  # noqa: BLE001 - as in a thread; a task would end the loop with some of them
                 return None, error
+            finally:
+                self._end_child(hook, process)
 
         def tell(frame: FrameType) -> None:
             place = _place(frame, coroutine.cr_code.co_filename)
@@ -264,6 +271,23 @@ class Hooks:
             return await Stalls(run(), tell)
 
         return asyncio.get_running_loop().create_task(watched())
+
+    def _end_child(self, hook: str, process: int) -> None:
+        """End a process that a hook has forked and in which it has returned: it would go on as a second plugin.
+
+        Args:
+            hook: The hook.
+            process: The process in which it was called.
+        """
+        if os.getpid() == process:
+            return
+        if not isinstance(sys.exc_info()[1], SystemExit):  # a child that ends itself has done its work
+            logger.error(
+                "%s() of %s forked and returned in the child %d; the child ends: start programs with subprocess, and "
+                "switch off the daemon mode of libraries",
+                *(hook, self.label, os.getpid()),
+            )
+        os._exit(1)  # what runs at a regular exit belongs to the plugin
 
     def _look_at(self, lane: Lane, hook: str, result: Any) -> None:
         """Warn once if a hook returns something although nobody reads it."""
