@@ -224,7 +224,8 @@ class DeviceBackend(abc.ABC):
             then they are Unhealthy with the reason. They never vanish because of a failure.
         health_policy: From when on a device counts as dead, and as alive again.
         joined_env: Environment variables that join when a container gets several devices, with their separator,
-            as ``{"NVIDIA_VISIBLE_DEVICES": ","}``. Any other difference is an error that names both devices.
+            as ``{"NVIDIA_VISIBLE_DEVICES": ","}``. They also join across the requests of a DRA claim. Any other
+            difference is an error that names both devices or requests.
         policy: Which devices to prefer for a container that wants several: ``first``, ``packed``, ``spread``, ``numa``
             or ``linked`` (see docs/how-to/choose-devices.md). None: ``linked`` if there is a ``links`` hook, else the
             kubelet chooses. The option ``policy`` of `kdp.run` and ``kdp run`` goes before it.

@@ -169,13 +169,65 @@ def _only(edits: ContainerEdits, items: Collection[object]) -> ContainerEdits:
     )
 
 
-def spec_of(driver: str, record: Record, devices: Sequence[CdiDevice]) -> CdiSpec | None:
-    """Return a claim's spec; None: it gives nothing."""
+def spec_of(
+    driver: str, record: Record, devices: Sequence[CdiDevice], *, joined_env: Mapping[str, str]
+) -> CdiSpec | None:
+    """Return a claim's spec; None: it gives nothing.
+
+    Args:
+        driver: The driver's name.
+        record: The claim's record.
+        devices: The devices of all requests.
+        joined_env: Variables that several devices join, with their separators.
+
+    Raises:
+        AllocationError: Linux starts no program with the environment variables.
+        ClaimError: Two requests set one variable to different values.
+    """
     if not devices:
         return None
+    devices = _in_one_environment(record, devices, joined_env)
     parts = [part.as_json() for part in record.parts]
     text = json.dumps({"claim": attrs.asdict(record.claim, recurse=False), "parts": parts}, separators=(",", ":"))
     return CdiSpec(kind=kind_of(driver), devices=devices, annotations={f"{driver}/claim": text})
+
+
+def _in_one_environment(
+    record: Record, devices: Sequence[CdiDevice], joined_env: Mapping[str, str]
+) -> Sequence[CdiDevice]:
+    """Return the devices with one value for each variable: a container may use all requests of a claim.
+
+    A runtime applies the edits of one device after those of another, and the last value would silently win.
+    """
+    requests = {_name(record.claim, use): use.request for use in record.uses}
+    found: dict[str, dict[str, str]] = {}
+    for device in devices:
+        for variable in device.edits.env:
+            name, _, text = variable.partition("=")
+            found.setdefault(name, {}).setdefault(text, requests[device.name])
+    values: dict[str, str] = {}
+    for name, texts in found.items():
+        if len(texts) > 1 and name not in joined_env:
+            (one, request), (other, second) = [*texts.items()][:2]
+            raise ClaimError(
+                f"requests {request} and {second} set environment variable {name} to different values, {one} and "
+                f"{other}, and a container may use both; give the requests equal parameters, or have the driver join "
+                "the variable by joined_env or name it by its request"
+            )
+        separator = joined_env.get(name, "")  # without one, there is one value
+        values[name] = separator.join(dict.fromkeys(part for text in texts for part in _split(text, separator)))
+    check_environment(values)
+    return [_with_values(device, values) for device in devices]
+
+
+def _split(text: str, separator: str) -> list[str]:
+    return text.split(separator) if separator else [text]
+
+
+def _with_values(device: CdiDevice, values: Mapping[str, str]) -> CdiDevice:
+    names = [variable.partition("=")[0] for variable in device.edits.env]
+    edits = attrs.evolve(device.edits, env=[f"{name}={values[name]}" for name in names])
+    return attrs.evolve(device, edits=edits)
 
 
 def current(record: Record, known: Mapping[str, Device], host: Host) -> CdiSpec | None:

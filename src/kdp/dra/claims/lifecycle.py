@@ -257,8 +257,12 @@ class ClaimLifecycle:
         return record
 
     def _completed(self, record: Record, devices: Sequence[CdiDevice]) -> Record:
-        """Return the record of a claim whose parts were all rendered, with its CDI spec."""
-        spec = spec_of(self.driver, record, devices)
+        """Return the record of a claim whose parts were all rendered, with its CDI spec.
+
+        Raises:
+            ClaimError: Its requests contradict one another.
+        """
+        spec = spec_of(self.driver, record, devices, joined_env=self.hooks.backend.joined_env)
         return attrs.evolve(record, is_complete=True, spec=None if spec is None else spec.as_json())
 
     async def _end(self, record: Record) -> Record | None:

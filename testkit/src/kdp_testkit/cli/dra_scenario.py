@@ -1,12 +1,13 @@
 """The scenario of ``kdp simulate --mode dra``: a driver's process, a simulated node, and an API server.
 
 The scheduler's work is done here, in the simplest way: the first devices that a claim can have are allocated to claims,
-and pods are said to use them. There are claims of one device, of two, and of as many as there are. What
+and pods are said to use them. There are claims of one device, of two, of as many as there are, and of two requests. What
 ``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this shows what happens.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from pathlib import Path
@@ -198,10 +199,11 @@ class DraScenario(BaseScenario):
                 await self._ends(held)
             name = f"{CLAIM}-{number}"
             held = await self._first_claim(found[:1], name)
-            for size in sizes(len(found))[1:]:
+            larger = [(size, ("r0",)) for size in sizes(len(found))[1:]]
+            for size, requests in [*larger, *([(2, ("r0", "r1"))] if larger else [])]:
                 await self._ends(held)
-                larger = await self._larger_claim(found[:size], f"{name}-{size}")
-                held = larger or await self._holding(found[:1], f"{name}-again-{size}")
+                tried = await self._larger_claim(found[:size], f"{name}-{size}-of-{len(requests)}", requests)
+                held = tried or await self._holding(found[:1], f"{name}-again-{size}-of-{len(requests)}")
         return held
 
     async def _first_claim(self, found: Sequence[Claimable], name: str) -> _Held:
@@ -225,39 +227,45 @@ class DraScenario(BaseScenario):
             await self._tells_of_it(name, device["name"])
         return held
 
-    async def _larger_claim(self, found: Sequence[Claimable], name: str) -> _Held | None:
-        """Try a claim of several devices; None: the backend refuses such a claim with a sentence.
+    async def _larger_claim(self, found: Sequence[Claimable], name: str, requests: Sequence[str]) -> _Held | None:
+        """Try a claim of several devices, whose container uses all its requests.
+
+        Returns `None` if the backend refuses such a claim with a sentence.
 
         Raises:
             ScenarioFailed: It got no answer.
             PodStartError: The driver failed.
         """
         size = len(found)
+        what = f"a claim of {size} devices" + (f" in {len(requests)} requests" if len(requests) > 1 else "")
         began = time.monotonic()
         try:
-            held = await self._holding(found, name)
+            held = await self._holding(found, name, requests=requests)
         except _NotStarted as error:
             reason = await self._refusal(error.held.uid)
             if reason is None:
                 raise error.cause from None
             await self._ends(error.held)
             fields = {"size": size, "reason": reason}
-            self.tell("claim_refused", f"a claim of {size} devices is refused: {reason}", fields)
+            self.tell("claim_refused", f"{what} is refused: {reason}", fields)
             return None
         seconds = time.monotonic() - began
-        line = f"a claim of {size} devices is prepared in {seconds * 1000:.1f} ms"
+        line = f"{what} is prepared in {seconds * 1000:.1f} ms"
         self.tell("claim_prepared", line, self._prepared(found, seconds, self._given(self._ids)))
         return held
 
-    async def _holding(self, found: Sequence[Claimable], name: str) -> _Held:
-        """Make a claim, allocate these devices to it, and start a pod that uses it.
+    async def _holding(self, found: Sequence[Claimable], name: str, *, requests: Sequence[str] = ("r0",)) -> _Held:
+        """Make a claim, allocate these devices to its requests in turn, and start a pod that uses it.
 
         Raises:
             ScenarioFailed: It got no answer.
             _NotStarted: The claim was not prepared.
         """
         pod = DraPod(claims={"devices": name})
-        results = [objects.result(self._driver, each["name"], pool=pool, **share(each)) for pool, each in found]
+        results = [
+            objects.result(self._driver, each["name"], request=request, pool=pool, **share(each))
+            for (pool, each), request in zip(found, itertools.cycle(requests), strict=False)
+        ]
         made = await objects.allocated_claim(self._server.ask, name, results, pods=[pod], node=NODE)
         held = _Held(pod, name, made["metadata"]["uid"])
         names = ", ".join(device["name"] for _, device in found)

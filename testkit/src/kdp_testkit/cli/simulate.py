@@ -78,8 +78,8 @@ def command(
     the kubelet's end, about refused requests, and about devices whose health changes.
 
     With --mode dra it is tried as a DRA driver, with a simulated API server as well. It must publish its devices, and
-    prepare and undo claims of one device, of two, and of all up to eight, of each kind of device. After the kubelet's
-    restart it must publish its devices again.
+    prepare and undo claims of one device, of two, and of all up to eight, of each kind of device. One more claim has
+    two requests. After the kubelet's restart it must publish its devices again.
 
     \b
     Exit codes:

@@ -399,7 +399,7 @@ def test_a_claim_has_devices_of_each_kind(simulation: Simulation) -> None:
     result = simulation.run(SLOTS, "--mode", "dra", "--format", "json")
     assert (result.returncode, result.stderr) == (0, "")
     claims = [line["devices"] for line in lines(result) if line["event"] == "claim_prepared"]
-    assert claims == [["c0"], ["c0-s0"], ["c0-s0", "c0-s1"]]
+    assert claims == [["c0"], ["c0-s0"], ["c0-s0", "c0-s1"], ["c0-s0", "c0-s1"]]
 
 
 def test_a_second_resource_that_refuses_each_pod_passed(simulation: Simulation) -> None:

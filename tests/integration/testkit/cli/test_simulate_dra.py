@@ -43,6 +43,7 @@ def test_it_tells_what_happens(simulation: Simulation, figure: Figure) -> None:
         "published",
         "claim_prepared",
         "claim_prepared",
+        "claim_prepared",
         "kubelet_killed",
         "kubelet_started",
         "published_again",
@@ -56,14 +57,27 @@ def test_it_tells_what_happens(simulation: Simulation, figure: Figure) -> None:
     by_name = {each["event"]: each for each in told}
     assert by_name["registered"]["driver"] == "widget.example.com"
     assert by_name["published"]["devices"] == ["w0", "w1"]
-    one, both = (each for each in told if each["event"] == "claim_prepared")
+    one, both, apart = (each for each in told if each["event"] == "claim_prepared")
     assert (one["devices"], both["devices"]) == (["w0"], ["w0", "w1"])
     assert (one["pools"], len(one["cdi_ids"])) == (["node0"], 1)
     assert one["edits"]["env"] == ["W=1"]
     assert (len(both["cdi_ids"]), both["edits"]["env"]) == (2, ["W=1", "W=1"])
+    assert (len(apart["cdi_ids"]), apart["edits"]["env"]) == (2, ["W=1", "W=1"])
     assert by_name["published_again"]["devices"] == ["w0", "w1"]
     assert by_name["stopped"]["exit_code"] == 0
     figure("simulate --mode dra, k136: slices are back after", 1000 * by_name["published_again"]["seconds"], "ms")
+
+
+def test_two_requests_that_contradict_each_other_passed(simulation: Simulation) -> None:
+    more = """
+def allocate(self, devices):
+    return kdp.ContainerEdits(env={"W": ",".join(devices.ids)})
+"""
+    result = simulation.run(PLAIN + more, *DRA, "--format", "json")
+    assert result.returncode == 1
+    assert (
+        "requests r0 and r1 set environment variable W to different values, w0 and w1" in (lines(result)[-1]["reason"])
+    )
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,7 @@ class Widgets(kdp.DeviceBackend):
 
     resource = "example.com/widget"
     poll_interval: float | None = None
+    joined_env: Mapping[str, str] = {"WIDGETS": ","}
     config = Mode
 
     def __init__(self, *ids: str) -> None:

@@ -72,6 +72,23 @@ async def test_a_claim_is_prepared(world: World, backend: Widgets) -> None:
     assert backend.given == {("claim-0", "gpu/large", ("w0", "w1"))}
 
 
+async def test_two_requests_of_a_claim_set_one_variable_to_two_values(world: World, backend: Widgets) -> None:
+    names = world.api.put(claim(0), [result("w0", "a"), result("w1", "b"), result("w2", "b")])
+    assert (await prepared(world)).error == ""
+    spec = world.spec(names)
+    assert spec is not None
+    values = [each for device in spec.devices for each in device.edits.env if each.startswith("WIDGETS=")]
+    assert values == ["WIDGETS=w0,w1,w2"] * 2, "a container may use both requests, or one"
+    backend.joined_env = {}
+    assert (await unprepared(world)) == ""
+    world.api.put(claim(3), [result("w0", "a"), result("w1", "b")])
+    assert (await prepared(world, 3)).error == (
+        "requests a and b set environment variable WIDGETS to different values, w0 and w1, and a container may use "
+        "both; give the requests equal parameters, or have the driver join the variable by joined_env or name it by "
+        "its request"
+    )
+
+
 async def test_one_bad_claim_leaves_the_others_alone(world: World) -> None:
     world.api.put(claim(0), [result("w0")])
     world.api.put(claim(1), [result("gone")])
