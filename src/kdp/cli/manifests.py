@@ -242,8 +242,9 @@ def _deployment(
     nodes = [] if found is None or is_controller else _nodes(found, plan.host)
     if found is not None and not is_controller:
         needs = _with_sources(needs, found)
-    if not is_controller and (found is None or not (nodes or is_overridden(backend, "needs"))):
-        needs = _with_all_of_it(needs, backend, takes_host=invocation.takes_host)
+    if not is_controller and not nodes:
+        has_devices = any((found or {}).values())
+        needs = _with_all_of_it(needs, backend, has_devices=has_devices, takes_host=invocation.takes_host)
     options = _options(invocation)
     named = [config] if kind != "helm" else []  # where it becomes values
     for path in (*named, *(value for _, _, value in invocation.parameters())):
@@ -395,18 +396,29 @@ def _with_sources(needs: Needs, found: Mapping[str, tuple[Device, ...]]) -> Need
     return attrs.evolve(needs, host_paths=(*needs.host_paths, *sorted(above)))
 
 
-def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, takes_host: bool) -> Needs:
-    """Return needs for a backend of which nobody knows what it looks at: where devices are, to be read."""
+def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, has_devices: bool, takes_host: bool) -> Needs:
+    """Return needs for a backend that has shown no device node here, such as one whose library is missing.
+
+    Args:
+        needs: The needs that its hook declares.
+        backend: The backend.
+        has_devices: Whether it has shown devices: then they have no nodes.
+        takes_host: Whether it can read a snapshot.
+    """
     import attrs
 
-    if is_overridden(backend, "needs"):
-        return needs
     elsewhere = ", or with --snapshot FILE" if takes_host else ""
-    warn(
-        f"{type(backend).__name__} discovers no device node here and has no hook 'needs', so it is given /dev and "
-        f"/sys to read; run this where its hardware is{elsewhere}, or say in 'needs' what it reads"
-    )
-    return attrs.evolve(needs, host_paths=("/dev", "/sys"))
+    declared = (*needs.host_paths, *needs.writable_paths, *needs.opened_nodes)
+    if not is_overridden(backend, "needs"):
+        wanted: tuple[str, ...] = ("/dev", "/sys")
+        why = "discovers no device node here and has no hook 'needs', so it is given /dev and /sys to read"
+    elif has_devices or any(each == "/dev" or each.startswith("/dev/") for each in declared):
+        return needs
+    else:  # without /dev, each device would be Unhealthy on the node, since its device node is gone there
+        wanted = ("/dev",)
+        why = "discovers no device here and declares nothing below /dev in 'needs', so it is given /dev to read"
+    warn(f"{type(backend).__name__} {why}; run this where its hardware is{elsewhere}, or say in 'needs' what it reads")
+    return attrs.evolve(needs, host_paths=(*needs.host_paths, *wanted))
 
 
 def _options(invocation: Invocation) -> dict[str, str]:

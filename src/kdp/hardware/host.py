@@ -265,7 +265,7 @@ class Host:
                 path = self.resolve(host_path)
                 mode, _ = self._status(path)
         except (OSError, ValueError):
-            raise InvalidValueError(f"device node {host_path} is gone") from None
+            raise InvalidValueError(f"device node {host_path} is gone{self._not_mounted(host_path)}") from None
         if not stat.S_ISCHR(mode) and not stat.S_ISBLK(mode):
             raise InvalidValueError(f"{host_path} is no device node")
         return path
@@ -280,7 +280,16 @@ class Host:
 
     def mount_fault(self, host_path: str) -> str | None:
         """Return what is wrong with the source of a mount, as a sentence; None: it is there."""
-        return None if self.exists(host_path) else f"mount source {host_path} does not exist"
+        if self.exists(host_path):
+            return None
+        return f"mount source {host_path} does not exist{self._not_mounted(host_path)}"
+
+    def _not_mounted(self, host_path: str) -> str:
+        """Return the cause if the plugin's container does not see a whole directory of the node, such as ``/dev``."""
+        top = f"/{host_path.lstrip('/').partition('/')[0]}"
+        if self.root is _SLASH or os.path.lexists(self.inside(top)):
+            return ""
+        return f": the node's {top} is not mounted at {self.inside(top)}; kdp manifests mounts what needs() declares"
 
     def node_of_number(self, kind: Literal["char", "block"], major: int, minor: int) -> str | None:
         """Return the path below ``/dev`` of the device node with this number; None: there is none.

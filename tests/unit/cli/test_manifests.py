@@ -109,14 +109,35 @@ def test_the_nodes_of_what_it_discovers_are_found_where_it_looks(target: str) ->
     assert "--host-root=/host" in container(documents)["args"]
 
 
-def test_hardware_that_is_not_here_is_no_obstacle(target: str) -> None:
+def test_without_the_vendors_library_the_manifest_had_no_dev(target: str) -> None:
     result = invoke(f"{target}:Absent", "--image=i")
 
     assert result.exit_code == 0
     assert "driver not loaded; what its devices need is not known" in result.stderr
+    assert "Absent discovers no device here and declares nothing below /dev in 'needs', so it is given" in result.stderr
     documents = list(yaml.safe_load_all(result.stdout))
-    assert mounts(documents) == SYS
+    assert mounts(documents) == {"/dev", *SYS}
     assert container(documents)["securityContext"]["capabilities"]["add"] == ["NET_ADMIN"]
+
+
+@pytest.mark.parametrize("path", ["/dev", "/dev/cards"])
+def test_what_a_class_declares_of_dev_is_taken_if_its_hardware_is_not_here(tmp_path: Path, path: str) -> None:
+    program = tmp_path / "cards.py"
+    program.write_text(f"""
+import kdp
+
+class Cards(kdp.DeviceBackend):
+    resource = "example.com/card"
+
+    def discover(self):
+        return []
+
+    def needs(self):
+        return kdp.Needs(host_paths=[{path!r}])
+""")
+    result = invoke(f"{program}:Cards", "--image=i")
+    assert mounts(list(yaml.safe_load_all(result.stdout))) == {"/dev"}
+    assert "discovers no device" not in result.stderr
 
 
 def pod(documents: list[dict[str, Any]]) -> dict[str, Any]:

@@ -122,6 +122,15 @@ def test_kinds_of_devices(node: Host, tmp_path: Path) -> None:
     assert Host().device_node("/dev/null") == "/dev/null"
 
 
+def test_a_plugin_without_dev_said_that_each_node_is_gone(tmp_path: Path) -> None:
+    why = f"the node's /dev is not mounted at {tmp_path}/dev; kdp manifests mounts what needs() declares"
+    assert Host(tmp_path).node_fault("/dev/card0") == f"device node /dev/card0 is gone: {why}"
+    why = f"the node's /opt is not mounted at {tmp_path}/opt; kdp manifests mounts what needs() declares"
+    assert Host(tmp_path).mount_fault("/opt/lib") == f"mount source /opt/lib does not exist: {why}"
+    (tmp_path / "dev").mkdir()
+    assert Host(tmp_path).node_fault("/dev/card0") == "device node /dev/card0 is gone"
+
+
 def test_what_is_no_device_node(node: Host) -> None:
     assert node.node_fault("/dev/none") == "device node /dev/none is gone"
     assert node.node_fault("/etc/file") == "/etc/file is no device node"

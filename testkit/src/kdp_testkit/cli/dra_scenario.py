@@ -1,8 +1,8 @@
 """The scenario of ``kdp simulate --mode dra``: a driver's process, a simulated node, and an API server.
 
 The scheduler's work is done here, in the simplest way: the first devices that a claim can have are allocated to claims,
-and pods are said to use them. There are claims of one device, of two, of as many as there are, and of two requests. What
-``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this shows what happens.
+and pods are said to use them. There are claims of one device, of two, of as many as there are, and with two requests.
+What ``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this shows what happens.
 """
 
 from __future__ import annotations
