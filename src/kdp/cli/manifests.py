@@ -397,7 +397,7 @@ def _with_sources(needs: Needs, found: Mapping[str, tuple[Device, ...]]) -> Need
 
 
 def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, has_devices: bool, takes_host: bool) -> Needs:
-    """Return needs for a backend that has shown no device node here, such as one whose library is missing.
+    """Return needs for a backend without a device node on this machine, because its library is missing for example.
 
     Args:
         needs: The needs that its hook declares.

@@ -338,7 +338,7 @@ def configure(settings: Settings, *, keeps_recent: bool = False) -> None:
         handler.recent = (handler.recent or RecentLines()) if keeps_recent else None
     if ours:
         root.setLevel(settings.log_level.upper())
-        guard(functools.partial(_restore, ours[0], root.level))  # a program's own log stays as the program wants it
+        guard(functools.partial(_restore, ours[0], root.level))
         # asyncio tells which selector it uses, at debug: nobody's question.
         logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
         # It tells each request, and a DRA driver has one for each change.
@@ -359,7 +359,7 @@ def _restore(handler: StderrHandler, level: int, culprit: str) -> None:
     if root.level > max(level, logging.WARNING):
         ways.append(f"by the root logger's level {logging.getLevelName(root.level)}")
         root.setLevel(level)
-    # As dictConfig does unless it is told otherwise. A copy, since another thread may make a logger meanwhile.
+    # dictConfig disables existing loggers by default. A copy, since another thread may make a logger meanwhile.
     for name, each in logging.root.manager.loggerDict.copy().items():
         if isinstance(each, logging.Logger) and name.partition(".")[0] == "kdp" and _is_silent(each):
             ways.append("by disabling its loggers")

@@ -49,7 +49,7 @@ def silence_grpc() -> None:
 
 
 def prepare_process() -> Signals:
-    """Take over what must be ours before any code of the vendor runs: signals, crashes, and the C core's voice.
+    """Take over signals, crashes, and the C core's output before any code of the vendor runs.
 
     Raises:
         ConfigurationError: This is not the main thread, or a limit of the process is too low.

@@ -91,7 +91,7 @@ class Threshold:
         too_hot = Threshold(above=90, until=80)
         assert [too_hot.is_crossed("card0", celsius) for celsius in (90, 91, 81, 80)] == [False, True, True, False]
 
-    Keep one on the backend for each kind of value. It may be asked in any thread.
+    Keep one on the backend for each kind of value. Any thread may call it.
 
     Args:
         above: Larger values cross it; the limit itself does not.

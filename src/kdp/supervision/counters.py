@@ -58,7 +58,7 @@ def shortages(
     counters: Mapping[str, Mapping[str, Amount]],
     device_of: Callable[[str], str] = str,
 ) -> dict[str, Condition]:
-    """Return why devices cannot be given now, by id: too little is left of a declared counter.
+    """Return the reasons, by id, why pods cannot get devices now: pods hold too much of a declared counter.
 
     Args:
         asked: Of which devices.
@@ -87,7 +87,7 @@ def shortages(
 
 
 def undeclared(asked: Iterable[Device], counters: Mapping[str, Mapping[str, Amount]]) -> dict[str, Condition]:
-    """Return why devices can never be given, by id: they consume more than the backend declares.
+    """Return the reasons, by id, why no pod can ever get a device: it consumes more than the backend declares.
 
     Args:
         asked: The devices.

@@ -287,7 +287,7 @@ class Hooks:
                 "switch off the daemon mode of libraries",
                 *(hook, self.label, os.getpid()),
             )
-        os._exit(1)  # what runs at a regular exit belongs to the plugin
+        os._exit(1)  # a regular exit would run the handlers of the plugin
 
     def _look_at(self, lane: Lane, hook: str, result: Any) -> None:
         """Warn once if a hook returns something although nobody reads it."""

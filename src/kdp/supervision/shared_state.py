@@ -28,7 +28,7 @@ class Lane:
         self.is_hanging = False
         """Whether a call is running whose caller was answered at its deadline."""
         self.hangs_at = ""
-        """Where the thread of a call stood whose caller was answered at its deadline."""
+        """The place of the call's thread at the caller's deadline."""
         self.running: str | None = None
         """Whose call is running, as its caller has said."""
         self.done_late: set[str] = set()

@@ -172,7 +172,7 @@ def _only(edits: ContainerEdits, items: Collection[object]) -> ContainerEdits:
 def spec_of(
     driver: str, record: Record, devices: Sequence[CdiDevice], *, joined_env: Mapping[str, str]
 ) -> CdiSpec | None:
-    """Return a claim's spec; None: it gives nothing.
+    """Return a claim's spec, or `None` if the claim gives nothing.
 
     Args:
         driver: The driver's name.
@@ -197,7 +197,7 @@ def _in_one_environment(
 ) -> Sequence[CdiDevice]:
     """Return the devices with one value for each variable: a container may use all requests of a claim.
 
-    A runtime applies the edits of one device after those of another, and the last value would silently win.
+    A runtime applies the devices one after the other, and the last value would silently win.
     """
     requests = {_name(record.claim, use): use.request for use in record.uses}
     found: dict[str, dict[str, str]] = {}

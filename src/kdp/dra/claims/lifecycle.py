@@ -257,7 +257,7 @@ class ClaimLifecycle:
         return record
 
     def _completed(self, record: Record, devices: Sequence[CdiDevice]) -> Record:
-        """Return the record of a claim whose parts were all rendered, with its CDI spec.
+        """Return a claim's record as complete, with its CDI spec.
 
         Raises:
             ClaimError: Its requests contradict one another.

@@ -2,7 +2,7 @@
 
 The scheduler's work is done here, in the simplest way: the first devices that a claim can have are allocated to claims,
 and pods are said to use them. There are claims of one device, of two, of as many as there are, and with two requests.
-What ``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this shows what happens.
+``kdp conformance --mode dra`` judges a driver in 60 scenarios. This one shows the usual life of a claim.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class DraScenario(BaseScenario):
         return held
 
     async def _larger_claim(self, found: Sequence[Claimable], name: str, requests: Sequence[str]) -> _Held | None:
-        """Try a claim of several devices, whose container uses all its requests.
+        """Try a claim of several devices. Its container uses all its requests.
 
         Returns `None` if the backend refuses such a claim with a sentence.
 

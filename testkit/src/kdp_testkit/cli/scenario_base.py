@@ -329,7 +329,7 @@ class BaseScenario(ABC):
                 raise ScenarioFailed(f"the {self.WHAT} left sockets behind in {directory}: {', '.join(left)}")
 
     def check_declared(self) -> None:
-        """Refuse a backend that contradicts itself: a device consumes what ``counters`` does not declare.
+        """Refuse a backend if a device consumes an undeclared counter.
 
         Raises:
             ScenarioFailed: One does, and the scenario is not lenient.
@@ -379,7 +379,7 @@ async def readiness(address: str) -> tuple[int, str]:
 
 
 def _faults_in(body: str, kind: str | None = None) -> list[str]:
-    """Return each unhealthy device with its reason, as the plugin reports them; with a kind, those of this kind."""
+    """Return each unhealthy device with its reason, as the plugin reports them; a kind selects some."""
     try:
         answer: dict[str, Any] = json.loads(body)
     except ValueError:
