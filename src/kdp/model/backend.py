@@ -382,6 +382,9 @@ class DeviceBackend(abc.ABC):
         May raise: it is called again with growing pauses (5 s to 5 min; 1 min for a scrub), and finds ``state`` as it
         left it.
 
+        A device that is gone may have its id only, and its ``handle`` may be `None`: always in a DRA driver, and in a
+        device plugin after a restart. The ``state`` that ``allocate`` fills is all that remains of it.
+
         With ``release_policy = "scrub"`` it is called as soon as the devices are given to another pod, before that
         pod's container starts, and ``allocate`` waits for nothing.
 
