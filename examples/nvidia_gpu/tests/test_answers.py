@@ -47,6 +47,10 @@ OTHERWISE = {
 """Fields that the fake library answers otherwise, on purpose."""
 
 
+LATER = {"nvmlDeviceGetGpuFabricInfoV", "nvmlGetExcludedDeviceCount"}
+"""Calls that this backend makes since the recordings."""
+
+
 @pytest.mark.parametrize("card", CARDS)
 def test_the_fake_library_answers_as_a_real_card(card: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     real = json.loads((DATA / f"{card}.json").read_text())
@@ -55,7 +59,7 @@ def test_the_fake_library_answers_as_a_real_card(card: str, make: Make, monkeypa
     with opened(backend):
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", codes)
         fake = answers(backend, codes)
-    assert fake["calls"] == real["calls"]
+    assert {name: seen for name, seen in fake["calls"].items() if name not in LATER} == real["calls"]
     assert fake["fields"] == real["fields"] | OTHERWISE
     assert (fake["driver"], fake["gpu"]) == (real["driver"], real["gpu"])
     assert fake["events"] & real["events"] == fake["events"]

@@ -228,7 +228,7 @@ def test_a_lost_gpu_is_not_taken_for_one_that_has_its_index_no_longer(
         later = [*backend.discover()]
     assert [device.id for device in later] == [first[1].id]
     assert later[0].health.is_healthy
-    assert caplog.messages[0].endswith("it is left out, because kdp cannot identify it")
+    assert caplog.messages[0].endswith("kdp cannot identify it, so it has no device under its UUID")
 
 
 @pytest.mark.parametrize(("uuid", "why"), [("", "it has no UUID"), ("\udcff", "'utf-8' codec can't decode byte 0xff")])

@@ -11,7 +11,7 @@ import pytest
 from kdp_nvidia_gpu import NvidiaGpu
 from kdp_nvidia_gpu.events import EventSet
 from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
-from kdp_nvidia_gpu.fake.node import SOURCE
+from kdp_nvidia_gpu.fake.node import SOURCE, WHOLE
 
 from .support import DIVIDED, Make, opened
 
@@ -19,7 +19,8 @@ NEEDED = {"nvmlInitWithFlags", "nvmlInit_v2", "nvmlShutdown", "nvmlDeviceGetCoun
 OF_ONE_GPU = {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"}
 """Without these nobody knows which GPU it is; the others are not concerned."""
 
-CALLS = sorted({*re.findall(r"^int (nvml\w+)\(", SOURCE.read_text(), re.MULTILINE)} - NEEDED)
+TEXT = SOURCE.read_text() + WHOLE.read_text()
+CALLS = sorted({*re.findall(r"^int (nvml\w+)\(", TEXT, re.MULTILINE)} - NEEDED)
 
 STATE = NvmlState(
     gpus=(

@@ -74,6 +74,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- include "kdp.parameter" (list . "mps_shm") }}
 {{- include "kdp.parameter" (list . "xids") }}
 {{- include "kdp.parameter" (list . "hold_down") }}
+{{- include "kdp.parameter" (list . "fabric_check") }}
 {{- include "kdp.parameter" (list . "require_idle") }}
 {{- include "kdp.parameter" (list . "power_limits") }}
 {{- include "kdp.parameter" (list . "time_slices") }}

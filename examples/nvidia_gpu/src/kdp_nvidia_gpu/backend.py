@@ -25,6 +25,7 @@ from .imex import look_for
 from .labels import labels_of
 from .listing import Listing
 from .measuring import MEASUREMENTS, Meter
+from .missing import DISPLAY, NVIDIA, missing_gpus
 from .nodes import Nodes
 from .nvml import LIBRARY_PLACES, Nvml
 from .options import Feature, MigMode, Naming, Options, Strategy
@@ -74,6 +75,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         mps_shm: str = "/dev/shm",  # noqa: S108
         xids: Sequence[str] = (),
         hold_down: float | None = 60.0,
+        fabric_check: bool = True,
         require_idle: bool = False,
         power_limits: bool = False,
         time_slices: bool = False,
@@ -105,6 +107,8 @@ class NvidiaGpu(kdp.DeviceBackend):
             mps_shm: The shared memory of the MPS control daemon on the node.
             xids: Changes of the table of XIDs: `63=ignore`, `31=fatal`, `74=condition`, `all=ignore`.
             hold_down: Seconds without a new error after which a GPU that answers is healthy again; none: never.
+            fabric_check: `true`: a GPU is Unhealthy if NVML reports that its NVSwitch fabric is not ready, or that its
+                NVLinks have a fault. `false` ignores these reports on machines whose driver is wrong.
             require_idle: A GPU that was given back is Unhealthy until no process computes on it; one that is shared,
                 when the last container has given it back. Not with `mps`.
             power_limits: DRA: whether a claim may limit its GPUs' power (`powerLimit`); the plugin must be root.
@@ -134,6 +138,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             mps_shm=mps_shm,
             xids=XidPolicy.parse(xids),
             hold_down=hold_down,
+            fabric_check=fabric_check,
             require_idle=require_idle,
             power_limits=power_limits,
             time_slices=time_slices,
@@ -148,7 +153,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._watcher = Watcher(self._nvml, self.options)
         self._cdi = CdiRegistry(host, parse_yaml)
         self._meter = Meter()
-        self._scanner = Scanner(host, is_dynamic=mig == "dynamic")
+        self._scanner = Scanner(host, self.options)
         self._slices = TimeSlices(host, library=library, driver_root=driver_root)
         self._partitions: dict[str, Partition] = {}
         self._counters: dict[str, dict[str, int]] = {}
@@ -176,7 +181,7 @@ class NvidiaGpu(kdp.DeviceBackend):
 
     def _lacks_hardware(self) -> bool:
         """Return whether the node's PCI bus is known, and no GPU of NVIDIA is on it: no driver is missing there."""
-        return bool(self.host.pci_functions()) and not self.host.pci_functions(vendor=0x10DE, class_code=0x03)
+        return bool(self.host.pci_functions()) and not self.host.pci_functions(vendor=NVIDIA, class_code=DISPLAY)
 
     def _check_node(self) -> None:
         """See that the node has what the options take for granted."""
@@ -220,7 +225,14 @@ class NvidiaGpu(kdp.DeviceBackend):
         cdi = self._cdi if "cdi" in self.options.strategies else None
         if cdi is not None:
             cdi.read()
-        listing = Listing(self.host, self.options, gpus, cdi=cdi, common=self._scanner.versions())
+        listing = Listing(
+            self.host,
+            self.options,
+            gpus,
+            missing_gpus=missing_gpus(self.host, gpus),
+            cdi=cdi,
+            common=self._scanner.versions(),
+        )
         devices = listing.devices()
         for complaint in listing.complaints:
             self._tell(logging.ERROR, complaint)
@@ -248,7 +260,9 @@ class NvidiaGpu(kdp.DeviceBackend):
     @override
     def labels(self, devices: Sequence[kdp.Device]) -> dict[str, str]:
         handles = [gpu.handle for gpu in self._scanner.gpus if gpu.handle is not None]
-        return labels_of(devices, self.options, handles)
+        # A missing GPU has no known product, so it would take the label from the other GPUs.
+        known = [device for device in devices if device.handle is not None]
+        return labels_of(known, self.options, handles)
 
     @override
     def counters(self) -> Mapping[str, Mapping[str, int]]:
@@ -377,7 +391,7 @@ class NvidiaGpu(kdp.DeviceBackend):
 
 def _kept(device: kdp.Device, before: kdp.Device | None) -> kdp.Device:
     """Return the previous device if nothing changed, NVML's handles included; a restart of NVML changes them."""
-    if before is None or device != before:
+    if before is None or device != before or device.handle is None:
         return device
     now, then = cast("Gpu", device.handle), cast("Gpu", before.handle)
     same = now == then and not now.is_mig and address_of(now.handle) == address_of(then.handle)

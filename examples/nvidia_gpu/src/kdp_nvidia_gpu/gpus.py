@@ -7,16 +7,20 @@ Count, handle and UUID are all that we cannot do without; a GPU that refuses any
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 import kdp
 import kdp.hardware
 
+from .fabric import fabric_problem
 from .mig import Instance, instances, is_enabled
 from .nvml import GpuLost, ask, must, pynvml
 from .partitions import Partition, partitions, place_of
+
+if TYPE_CHECKING:
+    from .options import Options
 
 logger = logging.getLogger(__name__)
 
@@ -121,8 +125,12 @@ class Gpu:
         return self.facts.uuid
 
 
-def problem_of(handle: Any) -> str | None:
-    """Return what the driver holds against a GPU: memory that cannot be repaired, or a reset that it wants.
+def problem_of(handle: Any, *, check_fabric: bool) -> str | None:
+    """Return the fault of a GPU: broken memory, a reset that the driver wants, or its NVSwitch fabric.
+
+    Args:
+        handle: NVML's.
+        check_fabric: Whether the fabric counts.
 
     Raises:
         GpuLost: It does not answer.
@@ -133,7 +141,9 @@ def problem_of(handle: Any) -> str | None:
     if rows is not None and rows[3]:
         return "row remapping has failed: the GPU's memory is broken, replace the GPU"
     wanted = _recovery_action(handle)
-    return f"the driver wants {_RESETS[wanted]}" if wanted in _RESETS else None
+    if wanted in _RESETS:
+        return f"the driver wants {_RESETS[wanted]}"
+    return fabric_problem(handle) if check_fabric else None
 
 
 def is_remap_pending(handle: Any) -> bool:
@@ -167,15 +177,15 @@ class _Lost:
 class Scanner:
     """Finds the GPUs, and remembers them: one that is lost does not tell any more which one it is."""
 
-    def __init__(self, host: kdp.hardware.Host, *, is_dynamic: bool = False) -> None:
+    def __init__(self, host: kdp.hardware.Host, options: Options) -> None:
         """Begin with nothing.
 
         Args:
             host: The node's files.
-            is_dynamic: Whether it matters what GPUs in MIG mode can be divided into.
+            options: The admin's.
         """
         self._host = host
-        self._is_dynamic = is_dynamic
+        self._options = options
         self._partitions: dict[str, tuple[Partition, ...]] = {}
         self._facts: dict[str, _Facts] = {}
         self._seen: dict[int, Gpu] = {}
@@ -239,7 +249,7 @@ class Scanner:
             if is_mig is None:
                 raise GpuLost("it does not report whether it is in MIG mode")
             there = instances(handle, facts.memory_mib, self._instances) if is_mig else ()
-            parts = self._divided(uuid, handle) if is_mig and self._is_dynamic else ()
+            parts = self._divided(uuid, handle) if is_mig and self._options.mig == "dynamic" else ()
             gpu = Gpu(
                 index=index,
                 facts=facts,
@@ -247,7 +257,8 @@ class Scanner:
                 instances=there,
                 partitions=parts,
                 made=_made(handle, there, parts),
-                problem=problem_of(handle),  # asks for the UUID again: what was lost meanwhile has told us half
+                # This asks for the UUID again, because a GPU that was lost meanwhile has given half of its answers.
+                problem=problem_of(handle, check_fabric=self._options.fabric_check),
                 handle=handle,
             )
         except GpuLost as error:
@@ -274,7 +285,7 @@ class Scanner:
             )
         if known is None or known.uuid in there:
             if index not in self._told:
-                logger.error("GPU %d: %s; it is left out, because kdp cannot identify it", index, lost.why)
+                logger.error("GPU %d: %s; kdp cannot identify it, so it has no device under its UUID", index, lost.why)
                 self._told.add(index)
             return None
         return attrs.evolve(known, index=index, problem=lost.why, handle=None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import kdp
 import kdp.hardware
 
-from . import imex, mps
+from . import imex, missing, mps
 from .mig import profile_names
 from .nodes import Nodes
 from .partitions import counters, set_name
@@ -38,6 +38,7 @@ class Listing:
         host: The node's files.
         options: The admin's.
         gpus: As they are now.
+        missing_gpus: The PCI functions of GPUs that NVML does not report.
         cdi: The node's CDI devices; None: nobody needs them.
         common: Attributes that are the same for all.
 
@@ -51,11 +52,13 @@ class Listing:
         options: Options,
         gpus: list[Gpu],
         *,
+        missing_gpus: list[kdp.hardware.PciFunction],
         cdi: CdiRegistry | None,
         common: Mapping[str, Any],
     ) -> None:
         self._options = options
         self._gpus = gpus
+        self._missing = missing_gpus
         self._nodes = Nodes(host, options) if "device-nodes" in options.strategies else None
         self._cdi = cdi
         self._channels = imex.look_for(host, options, cdi)
@@ -66,10 +69,14 @@ class Listing:
             self.complaints.append(f"{self._channels.absent}; containers start without it, see imex_required")
 
     def devices(self) -> list[kdp.Device]:
-        """Return the devices, in the order of the GPUs."""
+        """Return the devices, in the order of the GPUs; those that NVML does not report come last."""
         mixed_up = self._mixed_up() if self._options.mig == "single" else None
         self._check_profiles()
-        return [device for gpu in self._gpus for device in self._of_gpu(gpu, mixed_up)]
+        self.complaints += [missing.problem_of_missing(function) for function in self._missing]
+        return [
+            *(device for gpu in self._gpus for device in self._of_gpu(gpu, mixed_up)),
+            *(missing.as_device(function, self._options.resource) for function in self._missing),
+        ]
 
     def _of_gpu(self, gpu: Gpu, mixed_up: str | None) -> Iterable[kdp.Device]:
         if self._options.mig == "none" and gpu.is_mig:

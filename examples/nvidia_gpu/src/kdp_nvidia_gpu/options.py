@@ -50,6 +50,7 @@ class Options:
     mps_shm: str
     xids: XidPolicy
     hold_down: float | None
+    fabric_check: bool
     require_idle: bool
     power_limits: bool
     time_slices: bool

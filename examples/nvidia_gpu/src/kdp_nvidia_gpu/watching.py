@@ -228,7 +228,8 @@ class Watcher:
         if gpu.handle is None:
             return gpu.problem
         try:
-            return problem_of(gpu.handle) or ("a row remap is pending" if is_remap_pending(gpu.handle) else None)
+            problem = problem_of(gpu.handle, check_fabric=self._options.fabric_check)
+            return problem or ("a row remap is pending" if is_remap_pending(gpu.handle) else None)
         except GpuLost as error:
             return str(error)
 

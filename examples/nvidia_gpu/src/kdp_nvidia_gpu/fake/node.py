@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import kdp.hardware
 
 SOURCE = Path(__file__).with_name("nvml.c")
+WHOLE = SOURCE.with_name("fabric.c")  # which includes it
 LIBRARY = "libnvidia-ml.so.1"
 PLACE = "/usr/lib/x86_64-linux-gnu"
 
@@ -50,7 +51,7 @@ def compile_library(directory: Path, *, old: bool = False) -> Path:
     if compiler is None:
         raise FileNotFoundError("a C compiler (gcc) is needed to make the fake libnvidia-ml")
     target = directory / LIBRARY
-    command = [compiler, "-shared", "-fPIC", "-O1", f"-Wl,-soname,{LIBRARY}", "-o", str(target), str(SOURCE)]
+    command = [compiler, "-shared", "-fPIC", "-O1", f"-Wl,-soname,{LIBRARY}", "-o", str(target), str(WHOLE)]
     subprocess.run([*command, "-lpthread", "-ldl", *(["-DOLD"] if old else [])], check=True)  # noqa: S603
     return target
 

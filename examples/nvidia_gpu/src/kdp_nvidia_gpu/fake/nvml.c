@@ -7,7 +7,8 @@
  *   cuda 13000
  *   init 9                        what nvmlInit answers; 9: the driver is not loaded
  *   gpu 0 uuid=GPU-... name=NVIDIA_H200 minor=0 bus=00000000:3b:00.0 mem=143771 cc=9.0 numa=0 mig=0 lost=0
- *         nvlinks=18 pending=0 failure=0 action=0 license=-1     (on one line; mem in MiB, name with _ for blanks;
+ *         nvlinks=18 pending=0 failure=0 action=0 fabric=3,0,426 license=-1   (on one line; mem in MiB, name with _ for blanks;
+ *                                 fabric: state, error, and health mask of the NVSwitch fabric;
  *                                 license: the state of a virtual GPU's license, -1: it is no virtual GPU)
  *   field 0 83 123456 3           what nvmlDeviceGetFieldValues answers of GPU 0 for field 83, and its type (NVML_VALUE_TYPE_*)
  * Each GPU takes 200 to 700 W, and a limit that somebody sets stays while this library is loaded.
@@ -16,6 +17,7 @@
  *                                 a MIG profile that every GPU can have (on one line); without places none can be made
  *   topo 0 1 10                   the level between two GPUs, NVML_TOPOLOGY_*
  *   link 0 3 bus=00000000:c1:00.0 type=2                         NVLink 3 of GPU 0 is up; type 2: to a switch
+ *   excluded 0000:3d:00.0         a GPU that the administrator has excluded from the driver
  *   proc 0 4711                   a compute process on GPU 0
  *   fail nvmlDeviceGetName 3 0    this call answers 3 (NOT_SUPPORTED), of GPU 0 only; without the last for all
  *
@@ -25,7 +27,7 @@
  * A line "xid GPU CODE [GI CI]" or "mig GPU" appended to the file with ".events" behind its name is an event, given out
  * once by nvmlEventSetWait_v2. -DOLD leaves out what came with later drivers.
  *
- *   gcc -shared -fPIC -O1 -Wall -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml.c -lpthread -ldl
+ *   gcc -shared -fPIC -O1 -Wall -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 fabric.c -lpthread -ldl
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -64,7 +66,7 @@ typedef struct { unsigned version, id, slices, count, sm, ce, dec, enc, jpeg, of
 typedef struct { unsigned version, id, p2p, slices, count, sm, ce, dec, enc, jpeg, ofa; unsigned long long memMB; char name[96]; } profile_t;
 
 struct dev {
-    int used, index, minor, lost, mig, nvlinks, numa, ccmaj, ccmin, pending, failure, action, license;
+    int used, index, minor, lost, mig, nvlinks, numa, ccmaj, ccmin, pending, failure, action, fabric[3], license;
     unsigned long long memMiB;
     char uuid[96], name[96], bus[32];
     int parent, gi, ci, slices, gislices, sm, profile; /* of a MIG device; its profile's number and one, if somebody made it */
@@ -78,6 +80,8 @@ static struct { int known, type; unsigned long long value; } fields[MAXG][MAXFIE
 static int ngpu, nmig, nfails, nprocs, nprofiles, initret, inited, cuda = 13000, topo[MAXG][MAXG], linktype[MAXG][32], linkup[MAXG][32];
 static struct { char name[64]; int id, slices, size, mem, sm, ce, dec, jpeg, ofa, nplaces, places[8]; } profiles[16];
 static struct made { int used, parent, profile, start, gi, ci; } made[MAXM / 2]; /* ci -1: none yet */
+static int nexcluded;
+static char excluded[MAXG][32];
 static char driver[64], linkbus[MAXG][32][32], path[4096];
 static struct timespec read_at, made_at;
 static ino_t read_ino, made_ino;
@@ -112,6 +116,7 @@ static void set(struct dev *d, const char *key, const char *v) {
     else if (!strcmp(key, "pending")) d->pending = n;
     else if (!strcmp(key, "failure")) d->failure = n;
     else if (!strcmp(key, "action")) d->action = n;
+    else if (!strcmp(key, "fabric")) sscanf(v, "%d,%d,%d", &d->fabric[0], &d->fabric[1], &d->fabric[2]);
     else if (!strcmp(key, "license")) d->license = atoi(v);
     else if (!strcmp(key, "gi")) d->gi = n;
     else if (!strcmp(key, "ci")) d->ci = n;
@@ -131,7 +136,7 @@ static void load_state(void) {
     for (int i = 0; i < MAXM; i++) mig[i].used = 0;
     memset(linkup, 0, sizeof linkup);
     memset(fields, 0, sizeof fields);
-    ngpu = nmig = nfails = nprocs = nprofiles = initret = 0;
+    nexcluded = ngpu = nmig = nfails = nprocs = nprofiles = initret = 0;
     for (int i = 0; i < MAXG; i++) for (int j = 0; j < MAXG; j++) topo[i][j] = i == j ? 0 : 50;
     char line[1024];
     while (fgets(line, sizeof line, f)) {
@@ -158,6 +163,7 @@ static void load_state(void) {
             }
             nprofiles++;
         }
+        else if (!strcmp(w, "excluded") && nexcluded < MAXG) snprintf(excluded[nexcluded++], 32, "%s", word[0]);
         else if (!strcmp(w, "topo")) topo[a][b] = topo[b][a] = atoi(word[2]);
         else if (!strcmp(w, "proc") && nprocs < MAXM) { procs[nprocs].index = a; procs[nprocs++].pid = b; }
         else if (!strcmp(w, "fail") && nfails < MAXF) { snprintf(fails[nfails].name, 64, "%s", word[0]); fails[nfails].code = b; fails[nfails++].index = atoi(word[2]); }
@@ -269,6 +275,8 @@ int nvmlDeviceGetName(dev_h d, char *o, unsigned n) { IN(d); return str(o, n, ph
 int nvmlDeviceGetMinorNumber(dev_h d, unsigned *m) { IN(d); if (MIGIS(d)) return NOTSUP; *m = d->minor; return OK; }
 static void fillpci(const char *bus, pci_t *p) { memset(p, 0, sizeof *p); sscanf(bus, "%x:%x:%x", &p->domain, &p->bus, &p->device); snprintf(p->busid, 32, "%s", bus); }
 int nvmlDeviceGetPciInfo_v3(dev_h d, pci_t *p) { IN(d); fillpci(phys(d)->bus, p); return OK; }
+int nvmlGetExcludedDeviceCount(unsigned *n) { IN(0); *n = nexcluded; return OK; }
+int nvmlGetExcludedDeviceInfoByIndex(unsigned i, pci_t *p) { IN(0); if (i >= (unsigned)nexcluded) return BADARG; fillpci(excluded[i], p); return OK; }
 int nvmlDeviceGetMemoryInfo(dev_h d, mem_t *m) { IN(d); m->total = d->memMiB << 20; m->used = m->total / 4; m->free = m->total - m->used; return OK; }
 int nvmlDeviceGetMemoryInfo_v2(dev_h d, mem2_t *m) { IN(d); m->total = d->memMiB << 20; m->reserved = 480ull << 20; m->used = m->total / 4 - m->reserved; m->free = m->total - m->total / 4; return OK; }
 int nvmlDeviceGetCudaComputeCapability(dev_h d, int *a, int *b) { IN(d); *a = phys(d)->ccmaj; *b = phys(d)->ccmin; return OK; }

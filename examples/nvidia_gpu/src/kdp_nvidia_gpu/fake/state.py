@@ -70,6 +70,7 @@ class GpuState:
         remap_pending: Whether broken rows wait for a reset.
         remap_failed: Whether they cannot be replaced.
         recovery_action: What the driver wants, NVML_GPU_RECOVERY_ACTION_*.
+        fabric: NVML_GPU_FABRIC_STATE_*, an error, and the health mask of the NVSwitch fabric.
         pids: Who computes on it.
         uuid: Its UUID; None: one that follows from its index.
         fields: What it answers to `nvmlDeviceGetFieldValues`, as `FIELDS`.
@@ -88,6 +89,7 @@ class GpuState:
     remap_pending: bool = False
     remap_failed: bool = False
     recovery_action: int = 0
+    fabric: tuple[int, int, int] = (0, 0, 0)
     pids: tuple[int, ...] = ()
     uuid: str | None = None
     fields: Mapping[int, tuple[int, int]] = FIELDS
@@ -116,6 +118,7 @@ class NvmlState:
         init: What nvmlInit answers; 9: the driver is not loaded.
         profiles: The MIG profiles that GPUs can have; of those of an H200 instances can be made.
         topology: The level between two GPUs, NVML_TOPOLOGY_*; 50 where nothing is said.
+        excluded: The PCI addresses of GPUs that the administrator has excluded from the driver.
         failing: Calls that fail: name, error, and of which GPU (-1: all).
     """
 
@@ -124,6 +127,7 @@ class NvmlState:
     init: int = 0
     profiles: tuple[str, ...] = ("1g.18gb", "2g.35gb", "3g.71gb", "7g.141gb")
     topology: tuple[tuple[int, int, int], ...] = ()
+    excluded: tuple[str, ...] = ()
     failing: tuple[tuple[str, int, int], ...] = ()
 
     @staticmethod
@@ -154,7 +158,7 @@ class NvmlState:
                 f"mem={gpu.memory_mib} cc={gpu.compute} numa={gpu.numa_node} mig={int(gpu.is_mig)} "
                 f"lost={int(gpu.is_lost)} nvlinks={len(gpu.nvlinks)} pending={int(gpu.remap_pending)} "
                 f"failure={int(gpu.remap_failed)} action={gpu.recovery_action} "
-                f"license={-1 if gpu.license is None else gpu.license}"
+                f"license={-1 if gpu.license is None else gpu.license}" + f" fabric={','.join(map(str, gpu.fabric))}"
             )
             lines += [f"field {index} {number} {value} {kind}" for number, (value, kind) in gpu.fields.items()]
             for mig in gpu.instances:
@@ -167,6 +171,7 @@ class NvmlState:
                 told = "bus=00000000:C1:00.0 type=2" if remote is None else f"bus=0000{self.bus(remote)} type=0"
                 lines.append(f"link {index} {number} {told}")
             lines += [f"proc {index} {pid}" for pid in gpu.pids]
+        lines += [f"excluded {bus}" for bus in self.excluded]
         lines += [f"topo {one} {other} {level}" for one, other, level in self.topology]
         lines += [f"fail {name} {error} {index}" for name, error, index in self.failing]
         return "".join(f"{line}\n" for line in lines)
