@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +12,9 @@ import pytest
 
 import kdp.hardware
 from kdp_example_generic import Generic
+
+_MAJOR = 500
+"""A major number that no driver of this machine has."""
 
 
 @attrs.define
@@ -21,18 +25,20 @@ class Tree:
     host: kdp.hardware.Host
     real_nodes: bool
     stand_ins: dict[str, Literal["char", "block"]]
+    minors: Iterator[int] = attrs.field(factory=itertools.count)
 
     def _place(self, path: str) -> Path:
         place = self.root / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
 
-    def node(self, *paths: str, number: tuple[int, int] = (1, 3), kind: Literal["char", "block"] = "char") -> None:
-        """Make device nodes: clones of /dev/null unless they have a number of their own."""
+    def node(self, *paths: str, number: tuple[int, int] | None = None, kind: Literal["char", "block"] = "char") -> None:
+        """Make device nodes, each with a number of its own unless one is given: two with one number are one device."""
         for path in paths:
             place = self._place(path)
             if self.real_nodes:
-                os.mknod(place, 0o600 | (stat.S_IFCHR if kind == "char" else stat.S_IFBLK), os.makedev(*number))
+                device = os.makedev(*(number or (_MAJOR, next(self.minors))))
+                os.mknod(place, 0o600 | (stat.S_IFCHR if kind == "char" else stat.S_IFBLK), device)
             else:
                 place.touch()
                 self.stand_ins[path] = kind

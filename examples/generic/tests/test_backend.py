@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kdp
+from kdp.testing import SysfsTree
 from kdp_example_generic import Generic
 
 if TYPE_CHECKING:
@@ -215,12 +216,66 @@ def test_two_devices_were_given_one_node_that_each_has_for_itself(tree: Tree, ba
 
     assert first.health.is_healthy
     assert str(second.health) == (
-        "Unhealthy (/dev/ttyUSB0 is a node of 'modem' of a.io/modem and of 'any-ttyUSB0' of a.io/any, and only the "
+        "Unhealthy (/dev/ttyUSB0 belongs to 'modem' of a.io/modem and to 'any-ttyUSB0' of a.io/any, and only the "
         "first is given out; write shared: true beside the second, or leave the node out of one)"
     )
     assert third.health.is_healthy
     for allowed in (text.replace("by-id/*", "by-id/*, shared: true"), text.replace("{paths", "{count: 2, paths")):
         assert all(device.health.is_healthy for device in backend(allowed).discover())
+
+
+@pytest.mark.parametrize("second", ["/dev/modem", "/dev/by-name/modem"], ids=["node", "link"])
+def test_two_names_of_one_node_number_were_two_devices(sysfs_tree: SysfsTree, tmp_path: Path, second: str) -> None:
+    """Some udev rules make a node a second time, with the same number."""
+    sysfs_tree.stand_in("/dev/ttyUSB1", major=188, minor=1)
+    sysfs_tree.stand_in("/dev/modem", major=188, minor=1)
+    sysfs_tree.link("/dev/by-name/modem", "/dev/modem")
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "resources: [{name: a.io/one, groups: [{paths: [{path: /dev/ttyUSB1}]}]},"
+        f" {{name: a.io/two, groups: [{{paths: [{{path: {second}}}]}}]}}]"
+    )
+    first, other = Generic(file, sysfs_tree.host).discover()
+    assert first.health.is_healthy
+    assert f"{second} belongs to 'one-ttyUSB1' of a.io/one" in str(other.health.reason)
+    sysfs_tree.stand_in("/dev/modem", major=188, minor=2)
+    assert all(device.health.is_healthy for device in Generic(file, sysfs_tree.host).discover())
+
+
+@pytest.mark.parametrize("resources", [1, 2])
+def test_a_function_of_vfio_by_its_group_and_by_its_own_node_was_two_devices(
+    sysfs_tree: SysfsTree, tmp_path: Path, resources: int
+) -> None:
+    function = sysfs_tree.pci_function(
+        "0000:3b:02.0", vendor=1, device=2, driver="vfio-pci", iommu_group=41, numa_node=1
+    )
+    sysfs_tree.stand_in("/dev/vfio/41", major=240, minor=0)
+    sysfs_tree.stand_in("/dev/vfio/devices/vfio0", major=511, minor=0)
+    sysfs_tree.write(f"{function}/vfio-dev/vfio0/dev", "511:0")
+    sysfs_tree.link("/sys/dev/char/511:0", f"{function}/vfio-dev/vfio0")
+    own = "{paths: [{path: '/dev/vfio/devices/vfio*'}]}"
+    second = f", {own}]}}]" if resources == 1 else f"]}}, {{name: a.io/two, groups: [{own}]}}]"
+    file = tmp_path / "config.yaml"
+    file.write_text("resources: [{name: a.io/one, groups: [{paths: [{regex: '/dev/vfio/\\d+'}]}" + second)
+    by_group, by_node = Generic(file, sysfs_tree.host).discover()
+    assert by_group.health.is_healthy
+    assert "IOMMU group 41 of /dev/vfio/devices/vfio0 belongs to 'one-vfio-41'" in str(by_node.health.reason)
+    assert by_node.numa_nodes == (1,)
+
+
+def test_a_group_that_vfio_does_not_open_is_unhealthy_by_its_functions_nodes_too(
+    sysfs_tree: SysfsTree, tmp_path: Path
+) -> None:
+    function = sysfs_tree.pci_function("0000:3b:02.0", vendor=1, device=2, driver="vfio-pci", iommu_group=41)
+    sysfs_tree.pci_function("0000:3b:02.1", vendor=1, device=2, driver="nvme", iommu_group=41)
+    sysfs_tree.stand_in("/dev/vfio/devices/vfio0", major=511, minor=0)
+    sysfs_tree.link(
+        "/sys/dev/char/511:0", sysfs_tree.write(f"{function}/vfio-dev/vfio0/dev", "511:0").removesuffix("/dev")
+    )
+    file = tmp_path / "config.yaml"
+    file.write_text("resources: [{name: a.io/one, groups: [{paths: [{path: '/dev/vfio/devices/vfio*'}]}]}]")
+    (device,) = Generic(file, sysfs_tree.host).discover()
+    assert "0000:3b:02.1 is bound to nvme" in str(device.health.reason)
 
 
 def test_a_group_that_vfio_does_not_open_was_healthy(tree: Tree, backend: Make) -> None:

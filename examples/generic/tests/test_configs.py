@@ -71,7 +71,7 @@ def _tpu(tree: Tree) -> None:
 
 def _nvme(tree: Tree) -> None:
     tree.node("/dev/nvme0", number=(240, 0))
-    tree.node("/dev/nvme0n1", "/dev/nvme0n1p1", "/dev/nvme1n1", number=(259, 0), kind="block")
+    tree.node("/dev/nvme0n1", "/dev/nvme0n1p1", "/dev/nvme1n1", kind="block")
     tree.link("/dev/disk/by-id/nvme-eui.0025385b71b0c5e1", "../../nvme0n1")
     tree.link("/dev/disk/by-id/nvme-eui.0025385b71b0c5e1-part1", "../../nvme0n1p1")
     tree.link("/dev/disk/by-id/nvme-eui.00000000000000008ce38ee20c1b0401", "../../nvme1n1")

@@ -420,3 +420,41 @@ def test_the_adapter_of_a_subfunction_is_not_its_parents(subfunctions: SysfsTree
     devices = found(Rdma(subfunctions.host, mode="vf"))
     assert all(device.health.is_healthy for device in devices.values())
     assert "infiniband/uverbs5" not in [name for device in devices.values() for name in nodes_of(device)]
+
+
+def _iommufd(node: SysfsTree, address: str, number: int) -> None:
+    directory = node.host.resolve(f"/sys/bus/pci/devices/{address}")
+    node.write(f"{directory}/vfio-dev/vfio{number}/dev", f"511:{number}")
+    node.stand_in(f"/dev/vfio/devices/vfio{number}", major=511, minor=number)
+    node.stand_in("/dev/iommu", major=10, minor=127)
+
+
+def test_a_function_of_vfio_was_given_without_the_nodes_of_iommufd(node: SysfsTree, write_config: Write) -> None:
+    """QEMU and libvirt on Grace, and confidential machines, open no group."""
+    _iommufd(node, PASSED, 3)
+    backend = _backend(node, write_config, {"drivers": ["vfio-pci"]})
+    (device,) = backend.discover()
+    assert nodes_of(device) == ["vfio/vfio", "vfio/77", "iommu", "vfio/devices/vfio3"]
+    _, info = _told(backend, [device])
+    assert info[PASSED]["iommufd"] == {"mount": "/dev/iommu", "dev-mount": "/dev/vfio/devices/vfio3"}
+    node.remove("/dev/iommu")
+    assert nodes_of(backend.discover()[0]) == ["vfio/vfio", "vfio/77"]
+
+
+def test_a_kernel_without_groups_of_vfio_has_the_nodes_of_iommufd_only(node: SysfsTree, write_config: Write) -> None:
+    _iommufd(node, PASSED, 3)
+    node.remove("/dev/vfio/77")
+    node.remove("/dev/vfio/vfio")
+    (device,) = _backend(node, write_config, {"drivers": ["vfio-pci"]}).discover()
+    assert device.health.is_healthy
+    assert nodes_of(device) == ["iommu", "vfio/devices/vfio3"]
+
+
+def test_a_group_of_two_functions_is_given_with_the_nodes_of_both(node: SysfsTree, write_config: Write) -> None:
+    made = Node(node)
+    for number, address in ((3, "0000:d8:00.6"), (4, "0000:d8:00.5")):
+        made.vf("0000:d8:00.0", number, address, numa=1, driver="vfio-pci", iommu_group=78)
+        _iommufd(node, address, number)
+    node.stand_in("/dev/vfio/78", major=240, minor=1)
+    devices = found(_backend(node, write_config, {"drivers": ["vfio-pci"]}))
+    assert nodes_of(devices["0000:d8:00.5"])[2:] == ["iommu", "vfio/devices/vfio4", "vfio/devices/vfio3"]

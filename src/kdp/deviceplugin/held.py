@@ -5,7 +5,6 @@ The rule is in `kdp.supervision.holdings`. Here are the devices of all backends 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, final
 
 import attrs
@@ -15,7 +14,6 @@ from ..model.devices import Health
 from ..supervision.backend_validation import class_of
 from ..supervision.claimed import claimed_devices
 from ..supervision.conditions import HELD, health_of, own_kind
-from ..supervision.device_nodes import things_of_node
 from ..supervision.given import Given
 from ..supervision.holdings import Holding, Judgment, Present, id_alone, judge, without_ids
 
@@ -62,7 +60,7 @@ class HeldDevices:
         plugins_dir: Path,
         boot_id: str,
     ) -> None:
-        self._look = partial(things_of_node, host)
+        self._look = host.things_of_node
         self._tracker = tracker
         self._supervisors = supervisors
         self._unrecorded = unrecorded

@@ -70,6 +70,10 @@ class NodeFiles(Protocol):
         """See `Host.read_link`."""
         ...
 
+    def look(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
+        """See `Host.look`."""
+        ...
+
     def device_number(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
         """See `Host.device_number`."""
         ...
@@ -355,6 +359,12 @@ class PciFunction(Directory):
         """``/dev/vfio/N`` of its IOMMU group; None: it is in none. It is there while vfio-pci is the driver."""
         group = self.iommu_group
         return None if group is None else f"/dev/vfio/{group}"
+
+    @property
+    def vfio_cdev(self) -> str | None:
+        """Its own node for IOMMUFD, ``/dev/vfio/devices/vfioN``; None if it has none."""
+        found = self.children("vfio-dev/*")
+        return f"/dev/vfio/devices/{found[0].name}" if found else None
 
     @property
     def is_vfio(self) -> bool:

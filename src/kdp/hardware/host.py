@@ -310,6 +310,25 @@ class Host:
         paths = (f"/dev{name.removeprefix(top)}" for name in names if not os.path.islink(name))
         return sorted(path for path in paths if self.device_type(path) is not None)
 
+    def things_of_node(self, host_path: str) -> tuple[str, ...]:
+        """Return the hardware that a container reaches by a device node, links followed; empty if there is no node.
+
+        Two nodes with one thing in common are one device. The things are the node's kind and number, ``c 188:0``, and
+        of a node of VFIO also the IOMMU group, ``IOMMU group 41``.
+        """
+        from .things import of_node
+
+        return of_node(self, host_path)
+
+    def vfio_group(self, host_path: str) -> int | None:
+        """Return the number of the IOMMU group that a node of VFIO opens; None if the node opens no group.
+
+        Such a node belongs to a group, ``/dev/vfio/41``, or to one function, ``/dev/vfio/devices/vfio0``.
+        """
+        from .things import vfio_group
+
+        return vfio_group(self, host_path)
+
     # -- directories of sysfs and procfs -------------------------------------------------------------------------------
 
     def directory(self, host_path: str | os.PathLike[str]) -> Directory:

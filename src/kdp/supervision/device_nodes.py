@@ -9,13 +9,11 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import stat
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..hardware import DirectoryWatch
 from .conditions import DEVICE_NODE
-from .holdings import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,34 +22,6 @@ if TYPE_CHECKING:
     from ..model.conditions import Condition
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
-
-
-def things_of_node(host: Host, path: str) -> tuple[str, ...]:
-    """Return what a container can touch by a device node besides its path; empty: there is no node.
-
-    The kernel knows a node by its kind and number, as ``c 188:0``. VFIO gives all functions of an IOMMU group to the
-    process that has one of them (Documentation/driver-api/vfio.rst), so the group is one thing, too.
-    """
-    found = host.look(path)
-    if found is None or not (stat.S_ISCHR(found[0]) or stat.S_ISBLK(found[0])):
-        return ()
-    kind = "c" if stat.S_ISCHR(found[0]) else "b"
-    number = f"{kind} {os.major(found[1])}:{os.minor(found[1])}"
-    group = _vfio_group(host, path) if path.startswith(_VFIO) else None
-    return (number,) if group is None else (number, f"{GROUP}{group}")
-
-
-_VFIO: Final = "/dev/vfio/"
-
-
-def _vfio_group(host: Host, path: str) -> int | None:
-    """Return the IOMMU group of a node of VFIO; `None` for ``/dev/vfio/vfio``, which opens none."""
-    name = path.removeprefix(_VFIO)
-    if name.isdigit():
-        return int(name)
-    directory = host.directory_of_node(path)
-    function = None if directory is None else directory.pci
-    return None if function is None else function.iommu_group
 
 
 class DeviceNodes:
@@ -63,7 +33,7 @@ class DeviceNodes:
     Attributes:
         watch: An async context manager, to be entered for as long as they are followed.
         things: What a container can touch by each node, by its path, as the last `faults` found it; see
-            `things_of_node`.
+            `kdp.hardware.Host.things_of_node`.
     """
 
     def __init__(self, host: Host | None) -> None:
@@ -82,7 +52,7 @@ class DeviceNodes:
 
         @functools.cache
         def node_fault(path: str) -> str | None:
-            things[path] = found = things_of_node(host, path)
+            things[path] = found = host.things_of_node(path)
             return None if found else host.node_fault(path)
 
         mount_fault = functools.cache(self._host.mount_fault)

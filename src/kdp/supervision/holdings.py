@@ -45,6 +45,7 @@ import attrs
 from typing_extensions import override
 
 from ..allocation.sharing import base_id
+from ..hardware.things import GROUP
 from ..model.devices import Device
 from ..startup import shown
 from .given import Given
@@ -60,9 +61,6 @@ MOST_WITNESSES: Final = 8
 
 MOST_COMPARED: Final = 8
 """Units that are compared to find out whether a thing is a control thing."""
-
-GROUP: Final = "IOMMU group "
-"""How the things begin that are isolation groups."""
 
 _OF_THIS_BOOT: Final = ("c ", "b ", GROUP)
 """How the things begin that the kernel numbers anew at each boot."""
@@ -152,7 +150,7 @@ class Present:
 
         Args:
             devices: The devices.
-            nodes: The things of each device node by its path; see `kdp.supervision.device_nodes.things_of_node`.
+            nodes: The things of each device node by its path; see `kdp.hardware.Host.things_of_node`.
             resource_of: Returns the resource, or the driver, of a device.
             joined_env: As `DeviceBackend.joined_env`.
         """

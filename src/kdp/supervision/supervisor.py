@@ -239,7 +239,7 @@ class Supervisor:
 
     @property
     def node_things(self) -> Mapping[str, tuple[str, ...]]:
-        """What a container can touch by the devices' nodes; see `kdp.supervision.device_nodes.things_of_node`."""
+        """What a container can touch by the devices' nodes; see `kdp.hardware.Host.things_of_node`."""
         return self._nodes.things
 
     @property

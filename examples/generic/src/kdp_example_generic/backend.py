@@ -79,9 +79,12 @@ class Generic(kdp.DeviceBackend):
             for bundle in pairing.bundles(members, now):
                 bundle = expanded(self.host, bundle)
                 own = {
-                    self._real(each.path) for member, each in bundle.members if is_exclusive_node(member, group.count)
+                    thing: name
+                    for member, each in bundle.members
+                    if is_exclusive_node(member, group.count)
+                    for thing, name in self._things(each.path).items()
                 }
-                taken = {path: owners[path] for path in own if path in owners}
+                taken = {name: owners[thing] for thing, name in own.items() if thing in owners}
                 for device in build(self.host, resource, group, bundle, taken, partitions, groups):
                     first = found.setdefault(device.id, device)
                     if first is not device:
@@ -91,19 +94,19 @@ class Generic(kdp.DeviceBackend):
                             "an id of its own, as id: '{resource}-{node}'"
                         )
                         continue
-                    for path in own - taken.keys():  # an earlier device that has a node for itself keeps it
-                        owners.setdefault(path, f"{device.id!r} of {resource.name}")
+                    for thing in own:  # an earlier device that has it for itself keeps it
+                        owners.setdefault(thing, f"{device.id!r} of {resource.name}")
         for complaint in sorted(complaints - self._complaints):
             logger.error("%s: %s", self._file.path, complaint)
         self._complaints = complaints
         return list(found.values())
 
-    def _real(self, path: str) -> str:
-        """Return the path without links: two links may lead to one node."""
-        try:
-            return self.host.resolve(path)
-        except OSError:  # a loop of links
-            return path
+    def _things(self, path: str) -> dict[str, str]:
+        """Return what a container can touch by a node, each with its name for people. A missing node is its path."""
+        things = self.host.things_of_node(path)
+        return {thing: path if number == 0 else f"{thing} of {path}" for number, thing in enumerate(things)} or {
+            path: path
+        }
 
     def _is_directory(self, path: str) -> bool:
         return self.host.is_directory(path)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_ID = 63
 """What kdp and the kubelet's API allow."""
 
-_VFIO_GROUP = re.compile(r"/dev/vfio/(\d+)")
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:+@-]+")
 
 
@@ -59,7 +58,7 @@ def build(
         resource: Their resource.
         group: Their group.
         bundle: What they consist of.
-        taken: Nodes of the bundle that another device has for itself, each with that device.
+        taken: What of the bundle another device has for itself, a node or an IOMMU group, each with that device.
         partitions: Those of AMD's cards.
         iommu_groups: Returns the node's IOMMU groups, read once for all bundles: each reading looks at all functions.
     """
@@ -68,7 +67,7 @@ def build(
     nodes: set[int] = set()
     for member, found in bundle.members:
         if member.is_node:
-            vfio = _vfio_group(iommu_groups, found.path)
+            vfio = _vfio_group(host, iommu_groups, found.path)
             reason = _no_device(host, found.path) or (vfio and vfio.vfio_fault)
             if reason is not None:
                 reasons.append(reason)
@@ -90,9 +89,9 @@ def build(
             broken.append(str(error))
         id_ = _id(resource, group, bundle.anchor, values, replica)
         shared = [
-            f"{path} is a node of {other} and of {id_!r} of {resource.name}, and only the first is given out; write "
+            f"{thing} belongs to {other} and to {id_!r} of {resource.name}, and only the first is given out; write "
             "shared: true beside the second, or leave the node out of one"
-            for path, other in taken.items()
+            for thing, other in taken.items()
         ]
         why = "; ".join((*reasons, *broken, *shared))
         devices.append(
@@ -115,7 +114,7 @@ def _identity(host: kdp.hardware.Host, bundle: Bundle, iommu_groups: IommuGroups
     own: list[str] = []
     for member, found in bundle.members:
         if member.is_node and member.is_exclusive and not member.optional:
-            vfio = _vfio_group(iommu_groups, found.path)
+            vfio = _vfio_group(host, iommu_groups, found.path)
             own.append(host.identity(found.sysfs or found.path) if vfio is None else vfio.identity)
     return "; ".join(filter(None, own))
 
@@ -128,9 +127,9 @@ def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
     return f"{path} is a {'directory without device nodes' if host.is_directory(path) else 'file, not a device node'}"
 
 
-def _vfio_group(iommu_groups: IommuGroups, path: str) -> kdp.hardware.IommuGroup | None:
-    match = _VFIO_GROUP.fullmatch(path)
-    return None if match is None else iommu_groups().get(int(match[1]))
+def _vfio_group(host: kdp.hardware.Host, iommu_groups: IommuGroups, path: str) -> kdp.hardware.IommuGroup | None:
+    number = host.vfio_group(path)
+    return None if number is None else iommu_groups().get(number)
 
 
 def _values(resource: Resource, group: Group, bundle: Bundle) -> dict[str, str]:

@@ -28,6 +28,9 @@ NETWORK_CONTROLLER = 0x02
 VDPA_DRIVERS = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}
 """What a vDPA device is, by its driver, as sriov-network-device-plugin calls it."""
 
+IOMMUFD = "/dev/iommu"
+"""The node that each program opens that uses VFIO without groups."""
+
 
 @attrs.frozen
 class Vdpa:
@@ -72,6 +75,7 @@ class VirtualFunction:
         is_vfio: Whether its driver hands it to programs through VFIO.
         group: The number of its IOMMU group; None: it is in none.
         is_without_iommu: Whether that group is one of VFIO's without an IOMMU.
+        cdevs: The nodes by which programs open it, and the others of that group, with IOMMUFD; none: there is none.
         group_members: The addresses of all that is in that group.
         group_fault: Why VFIO does not open that group; None: it does.
         carries_default_route: Whether the node itself uses it.
@@ -101,6 +105,7 @@ class VirtualFunction:
     is_vfio: bool = False
     group: int | None = None
     is_without_iommu: bool = False
+    cdevs: tuple[str, ...] = ()
     group_members: tuple[str, ...] = ()
     group_fault: str | None = None
     carries_default_route: bool
@@ -229,6 +234,9 @@ def _with_own(
         for number in range(1, len(hca.ports) + 1)
     ]
     group = None if (in_group := function.iommu_group) is None else groups.get(in_group)
+    has_iommufd = function.host.device_number(IOMMUFD) is not None
+    others = () if group is None else (member for member in group.members if member.address != function.address)
+    cdevs = [member.vfio_cdev for member in (function, *others) if member.is_vfio]
     return attrs.evolve(
         common,
         number=number,
@@ -239,6 +247,7 @@ def _with_own(
         is_vfio=function.is_vfio,
         group=in_group,
         is_without_iommu=function.host.device_number(f"/dev/vfio/noiommu-{in_group}") is not None,
+        cdevs=tuple(cdev for cdev in cdevs if cdev is not None) if has_iommufd else (),
         group_members=() if group is None else tuple(member.address for member in group.members),
         group_fault=None if group is None else group.vfio_fault,
     )

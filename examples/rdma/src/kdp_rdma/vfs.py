@@ -16,6 +16,7 @@ import attrs
 import kdp
 import kdp.hardware
 
+from .functions import IOMMUFD
 from .selectors import ALONE, vf_misfits
 
 if TYPE_CHECKING:
@@ -159,6 +160,26 @@ def _nothing(config: VfConfig, judged: Sequence[tuple[VirtualFunction, Sequence[
     return f"{config.resource}: no virtual function is selected; there are {there or 'none on this node'}"
 
 
+def _vfio_nodes(
+    host: kdp.hardware.Host, function: VirtualFunction, parts: dict[str, dict[str, str]]
+) -> list[kdp.DeviceNode]:
+    """Return the nodes of VFIO: those of the group, those of IOMMUFD, or both, because a program may use either way.
+
+    A kernel without groups (``CONFIG_VFIO_GROUP=n``) has only those of IOMMUFD.
+    """
+    found: list[kdp.DeviceNode] = []
+    inside = f"/dev/vfio/{function.group}"
+    outside = f"/dev/vfio/noiommu-{function.group}" if function.is_without_iommu else inside
+    if function.group is not None and (not function.cdevs or host.device_number(outside) is not None):
+        found.append(kdp.DeviceNode(host_path="/dev/vfio/vfio"))
+        found.append(kdp.DeviceNode(host_path=outside, container_path=inside))
+        parts["vfio"] = {"mount": "/dev/vfio/vfio", "dev-mount": inside}
+    if function.cdevs:
+        found += [kdp.DeviceNode(host_path=path) for path in (IOMMUFD, *function.cdevs)]
+        parts["iommufd"] = {"mount": IOMMUFD, "dev-mount": function.cdevs[0]}
+    return found
+
+
 def _device(
     host: kdp.hardware.Host, config: VfConfig, selector: VfSelector, function: VirtualFunction, rdma_cm: str | None
 ) -> kdp.Device:
@@ -168,15 +189,10 @@ def _device(
     if config.extra:
         parts["extra"] = {**config.extra.get("*", {}), **config.extra.get(function.address, {})}
     if function.is_vfio:
-        if function.group is None:
+        if function.group is None and not function.cdevs:
             reasons.append(f"{function.address} is bound to {function.driver} and in no IOMMU group")
-        else:
-            reasons += [function.group_fault] if function.group_fault is not None else []
-            inside = f"/dev/vfio/{function.group}"
-            outside = f"/dev/vfio/noiommu-{function.group}" if function.is_without_iommu else inside
-            nodes.append(kdp.DeviceNode(host_path="/dev/vfio/vfio"))
-            nodes.append(kdp.DeviceNode(host_path=outside, container_path=inside))
-            parts["vfio"] = {"mount": "/dev/vfio/vfio", "dev-mount": inside}
+        reasons += [function.group_fault] if function.group_fault is not None else []
+        nodes += _vfio_nodes(host, function, parts)
     elif function.is_uio:
         if not function.uio_nodes:
             reasons.append(f"{function.address} is bound to {function.driver}, and has no device node")

@@ -24,7 +24,6 @@ from ...model.devices import Device, Health
 from ...model.edits import ContainerEdits
 from ...supervision.backend_validation import class_of, resource_of
 from ...supervision.claimed import claimed_devices
-from ...supervision.device_nodes import things_of_node
 from ...supervision.holdings import Holding, Present, judge
 from ...supervision.hooks import check_state
 from .cdi_specs import render_part
@@ -85,7 +84,7 @@ class ClaimHooks:
         self.backend = supervisor.backend
         self._render = partial(render_part, driver=driver, host=host, joined_env=supervisor.backend.joined_env)
         self._by_id: tuple[tuple[Device, ...], Mapping[str, Device]] = ((), {})
-        self._look = partial(things_of_node, host)
+        self._look = host.things_of_node
         self._boot_id = boot_id
         self._holders = holders
         self._plugins_dir = plugins_dir
