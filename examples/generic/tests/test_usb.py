@@ -3,6 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pytest
+
+import kdp
 from kdp_example_generic.usb import scan
 
 if TYPE_CHECKING:
@@ -80,3 +83,26 @@ def test_a_serial_number_names_one_stick_wherever_it_is(tree: Tree, backend: Cal
 
     assert device.id == "0403-BBB"
     assert device.edits.device_nodes[0].container_path == "/dev/stick"
+
+
+def test_two_devices_of_a_kind_without_serial_numbers_could_not_be_told_apart(
+    tree: Tree, backend: Callable[[str], Generic]
+) -> None:
+    plug_in(tree, "1-1.2", "046d:c31c", "1/5")
+    plug_in(tree, "1-1", "046d:c31c", "1/4")
+    resources = ", ".join(
+        f"{{name: a.io/{name}, groups: [{{usb: [{{vendor: 046d, port: {port}}}]}}]}}"
+        for name, port in (("left", "1-1"), ("right", "1-1.2"), ("none", "2-1"))
+    )
+
+    devices = backend(f"resources: [{resources}]").discover()
+
+    assert {str(device.resource): device.edits.device_nodes[0].host_path for device in devices} == {
+        "a.io/left": "/dev/bus/usb/001/004",
+        "a.io/right": "/dev/bus/usb/001/005",
+    }
+
+
+def test_a_port_that_no_device_can_have_is_refused(backend: Callable[[str], Generic]) -> None:
+    with pytest.raises(kdp.ConfigurationError, match="must be a port as the directories of /sys/bus/usb/devices"):
+        backend(CONFIG.format(member="{usb: [{vendor: 046d, port: usb1}]}"))

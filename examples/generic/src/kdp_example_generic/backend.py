@@ -172,4 +172,5 @@ def _is_meant(member: UsbMember, device: UsbDevice) -> bool:
         device.vendor == member.vendor
         and member.product in (None, device.product)
         and member.serial in (None, device.serial)
+        and member.port in (None, device.port)
     )

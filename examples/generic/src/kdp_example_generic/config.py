@@ -30,6 +30,7 @@ _COMMON = frozenset({"path", "name", "node", "resource", "replica"})
 
 _USB = frozenset({"vendor", "product", "serial", "port"})
 _USB_NUMBER = re.compile(r"[0-9a-fA-F]{4}\Z")
+_USB_PORT = re.compile(r"\d+-\d+(\.\d+)*")
 
 
 @attrs.frozen(kw_only=True)
@@ -111,11 +112,13 @@ class UsbMember(_Member):
         vendor: Four lower-case hexadecimal digits.
         product: The same; None: any.
         serial: The serial number; None: any.
+        port: The kernel's name of the port, as ``1-1.2``; None: any.
     """
 
     vendor: str
     product: str | None
     serial: str | None
+    port: str | None
 
     @property
     def is_node(self) -> bool:
@@ -379,7 +382,7 @@ def _path(item: Item) -> PathMember:
 
 
 def _usb(item: Item) -> UsbMember:
-    fields = item.fields(_ANY_MEMBER | {"vendor", "product", "serial"}, "{vendor: 1a86, product: '7523'}")
+    fields = item.fields(_ANY_MEMBER | {"vendor", "product", "serial", "port"}, "{vendor: 1a86, product: '7523'}")
     numbers: dict[str, str] = {}
     for name in ("vendor", "product"):
         if name in fields:
@@ -389,8 +392,17 @@ def _usb(item: Item) -> UsbMember:
     if "vendor" not in numbers:
         raise item.error("has no vendor; valid is for example {vendor: 1a86, product: '7523'}")
     serial = fields["serial"].text("A50285BI") if "serial" in fields else None
+    port = fields["port"].text("1-1.2") if "port" in fields else None
+    if port is not None and not _USB_PORT.fullmatch(port):
+        raise fields["port"].refuse("must be a port as the directories of /sys/bus/usb/devices are called", "1-1.2")
     label = ":".join(("USB device " + numbers["vendor"], numbers.get("product", "*"), *([serial] if serial else [])))
-    return UsbMember(vendor=numbers["vendor"], product=numbers.get("product"), serial=serial, **_common(fields, label))
+    return UsbMember(
+        vendor=numbers["vendor"],
+        product=numbers.get("product"),
+        serial=serial,
+        port=port,
+        **_common(fields, label if port is None else f"{label} at port {port}"),
+    )
 
 
 class _Common(TypedDict):
