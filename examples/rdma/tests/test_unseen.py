@@ -7,13 +7,14 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import kdp
 from kdp.testing import SysfsTree
 from kdp_rdma import Rdma
+from kdp_rdma.backend import WITHOUT_RDMA_CM
 
 from .conftest import DOWN, GUID, Node, found, nodes_of
 
@@ -170,6 +171,33 @@ def test_a_node_without_rdma_cm_says_so_once(node: SysfsTree, caplog: pytest.Log
     devices = found(backend)
     assert "infiniband/rdma_cm" not in nodes_of(devices[FIRST])
     assert [message.partition(",")[0] for message in caplog.messages] == ["there is no device node of rdma_cm"]
+
+
+@pytest.mark.parametrize("mode", ["pool", "hca", "vf"])
+def test_a_pod_that_came_before_rdma_cm_lacked_it_in_all_its_life(
+    sysfs_tree: SysfsTree, mode: Literal["pool", "hca", "vf"]
+) -> None:
+    """The module was loaded after the plugin had started."""
+    made = Node(sysfs_tree)
+    physical = made.pci("0000:3b:00.0", numa=0)
+    made.hca("mlx5_0", physical, guid=GUID(1), ports=[{}])
+    made.net(physical, "ib0", link_type=32)
+    function = made.vf("0000:3b:00.0", 0, "0000:3b:00.2", numa=0)
+    made.hca("mlx5_1", function, guid=GUID(2), ports=[{}])
+    made.net(function, "ib0v0", link_type=32)
+    sysfs_tree.remove("/sys/class/misc/rdma_cm")
+    sysfs_tree.remove("/dev/infiniband/rdma_cm")
+    backend = Rdma(sysfs_tree.host, mode=mode)
+    waiting = backend.discover()
+    assert waiting
+    assert {device.health.reason for device in waiting} == {WITHOUT_RDMA_CM}
+    without = Rdma(sysfs_tree.host, mode=mode, need_rdma_cm=False).discover()
+    assert without
+    assert all(device.health.is_healthy for device in without)
+    made._class_entry("/sys/devices/virtual/misc/rdma_cm", "misc", "rdma_cm", (10, 260))
+    devices = backend.discover()
+    assert all(device.health.is_healthy for device in devices)
+    assert all("infiniband/rdma_cm" in nodes_of(device) for device in devices)
 
 
 def test_a_pool_tells_which_of_its_adapters_is_down(node: SysfsTree, caplog: pytest.LogCaptureFixture) -> None:

@@ -72,6 +72,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- include "kdp.parameter" (list . "pf_names") }}
 {{- include "kdp.parameter" (list . "is_rdma") }}
 {{- include "kdp.parameter" (list . "shared") }}
+{{- include "kdp.parameter" (list . "need_rdma_cm") }}
 {{- include "kdp.flag" (list . "kubelet-root") }}
 {{- include "kdp.flag" (list . "device-plugin-dir") }}
 {{- include "kdp.flag" (list . "plugins-registry-dir") }}

@@ -53,7 +53,7 @@ EXCLUSIVE = (
 
 WITHOUT_RDMA_CM = (
     "there is no device node of rdma_cm, so programs that connect by librdmacm fail in containers; "
-    "run 'modprobe rdma_ucm' on the node"
+    "run 'modprobe rdma_ucm' on the node, or set need_rdma_cm=false if no container needs it"
 )
 
 _MELLANOX, _NETWORK = 0x15B3, 0x02
@@ -89,6 +89,7 @@ class Rdma(kdp.DeviceBackend):
         pf_names: list[str] | None = None,
         is_rdma: bool | None = None,
         shared: bool = False,
+        need_rdma_cm: bool = True,
     ) -> None:
         """Take the options.
 
@@ -116,6 +117,8 @@ class Rdma(kdp.DeviceBackend):
             is_rdma: Mode vf: only functions with RDMA, whose nodes the container gets; default true.
             shared: Mode hca, DRA: whether several claims may have an adapter, each with whole Gb/s of its bandwidth. It
                 is counted, not enforced.
+            need_rdma_cm: Whether adapters are Unhealthy until the node has the node of the connection manager, since a
+                container that starts without it lacks it in all its life; false: they are offered without it.
 
         Raises:
             kdp.ConfigurationError: Options contradict one another, or the file cannot be read or is not valid.
@@ -125,6 +128,7 @@ class Rdma(kdp.DeviceBackend):
         self._all_ports = ports == "all"
         self._slots = 1 if slots is None else slots
         self._shared = shared
+        self._needs_rdma_cm = need_rdma_cm
         self._file: ConfigFile | None = None
         options = Options(
             resource=resource,
@@ -183,8 +187,9 @@ class Rdma(kdp.DeviceBackend):
         own = {name for hca in hcas if not hca.facts.is_virtual for name in hca.interfaces}
         interfaces |= judged_with(self.host, own)
         manager = rdma_cm(self.host) if hcas else None
-        if hcas and manager is None:
-            complaints.add(WITHOUT_RDMA_CM)
+        lacking = WITHOUT_RDMA_CM if hcas and manager is None and self._needs_rdma_cm else None
+        if lacking is not None:
+            complaints.add(lacking)
         complaints.update(
             f"{hca.name}: the device node of {name} is gone, so containers start without it"
             for hca in hcas
@@ -192,9 +197,9 @@ class Rdma(kdp.DeviceBackend):
             for name in hca.missing
         )
         if self._mode == "vf":
-            found = self._functions(hcas, manager, complaints, interfaces, shared=shared)
+            found = self._functions(hcas, manager, complaints, interfaces, shared=shared, lacking=lacking)
         else:
-            found = self._adapters(hcas, manager, complaints, refused=None if shared else EXCLUSIVE)
+            found = self._adapters(hcas, manager, complaints, refused=lacking if shared else EXCLUSIVE)
             paths = {hca.identity: hca.port_paths for hca in hcas} if self._mode == "hca" else {}
             self._metered = {device.id: paths.get(device.unit, ()) for device in found}
         # Whole at any moment: events are compared with them meanwhile.
@@ -268,7 +273,14 @@ class Rdma(kdp.DeviceBackend):
         return found
 
     def _functions(
-        self, hcas: Sequence[Hca], manager: str | None, complaints: set[str], interfaces: set[str], *, shared: bool
+        self,
+        hcas: Sequence[Hca],
+        manager: str | None,
+        complaints: set[str],
+        interfaces: set[str],
+        *,
+        shared: bool,
+        lacking: str | None,
     ) -> list[kdp.Device]:
         last, all_ports = self._known.last, self._all_ports
         functions = read_functions(self.host, hcas, last, all_ports=all_ports)
@@ -277,7 +289,9 @@ class Rdma(kdp.DeviceBackend):
         interfaces |= {name for held in functions for name in held.interfaces}
         interfaces |= judged_with(self.host, {name for held in functions for name in held.parent_interfaces})
         left_out: list[str] = []
-        found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared, left_out=left_out)
+        found = vf_devices(
+            self.host, self._config.vfs, functions, manager, shared=shared, lacking=lacking, left_out=left_out
+        )
         complaints.update(left_out)
         paths = {held.address: [hca.port_paths for hca in held.hcas] for held in functions}
         self._metered = {

@@ -58,6 +58,7 @@ def vf_devices(
     rdma_cm: str | None,
     *,
     shared: bool,
+    lacking: str | None,
     left_out: list[str],
 ) -> list[kdp.Device]:
     """Return a device for each function that a resource selects; the first matching resource and selector wins.
@@ -69,6 +70,7 @@ def vf_devices(
         rdma_cm: The node that all adapters share; None: there is none.
         shared: Whether adapters stay visible here when a container has them; if not, one that is not visible may be
             in use.
+        lacking: Why no function with RDMA is to be offered; None: they are.
         left_out: Is given a sentence for what could be meant and is no device.
     """
     found: list[kdp.Device] = []
@@ -108,7 +110,7 @@ def vf_devices(
             )
             continue
         try:
-            found.append(_device(host, config, selector, function, rdma_cm))
+            found.append(_device(host, config, selector, function, rdma_cm, lacking))
         except kdp.KdpError as error:  # whatever a function says, it is its own affair
             left_out.append(f"{config.resource}: {function.address} is left out: {error}")
     for resource, addresses in without_rdma.items():
@@ -181,7 +183,12 @@ def _vfio_nodes(
 
 
 def _device(
-    host: kdp.hardware.Host, config: VfConfig, selector: VfSelector, function: VirtualFunction, rdma_cm: str | None
+    host: kdp.hardware.Host,
+    config: VfConfig,
+    selector: VfSelector,
+    function: VirtualFunction,
+    rdma_cm: str | None,
+    lacking: str | None,
 ) -> kdp.Device:
     parts: dict[str, dict[str, str]] = {"generic": {"deviceID": function.address}}
     nodes: list[kdp.DeviceNode] = []
@@ -202,6 +209,7 @@ def _device(
         reasons.append(f"{function.address} is bound to no driver")
     if selector.is_rdma and function.hcas:
         reasons += [hca.fault for hca in function.hcas if hca.fault is not None]
+        reasons += [lacking] if lacking is not None else []
         paths = [node for hca in function.hcas for node in hca.nodes] + ([rdma_cm] if rdma_cm else [])
         nodes += [kdp.DeviceNode(host_path=path) for path in paths]
         kinds = ("uverbs", "umad", "issm", "rdma_cm")
