@@ -23,6 +23,14 @@ from kdp_nvidia_gpu import NvidiaGpu
             ),
         ),
         ({"mig_profiles": ["1g.10gb"]}, "mig_profiles=1g.10gb: contradicts mig=none; set mig=mixed or mig=single"),
+        (
+            {"strategies": ["cdi"], "cdi_dirs": ["etc/cdi"]},
+            "cdi_dirs=etc/cdi: must be an absolute path without '..'; valid is /run/nvidia/driver",
+        ),
+        (
+            {"strategies": ["cdi"], "cdi_dirs": []},
+            "cdi_dirs: must name at least one directory; valid is /etc/cdi,/var/run/cdi",
+        ),
         ({"mps": 49}, "mps=49: must be 0 (off) or the 2 to 48 containers that share a GPU"),
         (
             {"imex_channels": [-1]},

@@ -67,7 +67,8 @@ def test_cdi_wants_a_spec_and_sees_when_it_comes_and_gets_old(make_node: MakeNod
         device = {d.id: d for d in backend.discover()}[instance]
         assert device.edits.cdi_devices == (f"nvidia.com/gpu={instance}",)
         assert device.health.reason == (
-            f"no CDI spec of the node describes nvidia.com/gpu={instance}; run nvidia-ctk cdi generate"
+            f"no CDI spec of the node describes nvidia.com/gpu={instance}; run nvidia-ctk cdi generate, or set "
+            "cdi_dirs if the runtime reads other directories than /etc/cdi and /var/run/cdi"
         )
         names = [GPU(0), instance]
         edits = {"deviceNodes": [{"path": "/dev/nvidiactl"}]}
@@ -101,6 +102,36 @@ def test_a_spec_that_gives_a_gpu_another_ones_node_makes_it_unhealthy(make: Make
         f"the CDI spec gives nvidia.com/gpu={GPU(1)} the device node /dev/nvidia0 of another GPU; run nvidia-ctk cdi "
         "generate"
     )
+
+
+def _spec(*names: str) -> str:
+    edits = {"deviceNodes": [{"path": "/dev/nvidiactl"}]}
+    devices = [{"name": name, "containerEdits": edits} for name in names]
+    return json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices})
+
+
+@pytest.mark.parametrize(
+    ("naming", "names", "other"), [("uuid", ["0", "1", "all"], "index"), ("index", [GPU(0)], "uuid")]
+)
+def test_a_spec_with_the_other_kind_of_names_was_asked_for_again(
+    make: Make, naming: str, names: list[str], other: str
+) -> None:
+    node, backend = make(strategies=["cdi"], naming=naming)
+    node.tree.write("/etc/cdi/nvidia.json", _spec(*names))
+    reason = str(found(backend)[GPU(0)].health.reason)
+    assert reason.endswith(f"; set naming={other}, because the spec describes it as nvidia.com/gpu={names[0]}")
+    _, backend = make(strategies=["cdi"], naming=other)
+    assert found(backend)[GPU(0)].health.is_healthy
+
+
+def test_specs_in_the_directories_of_talos_were_not_found(make: Make) -> None:
+    directories = ["/var/cdi/static", "/var/cdi/dynamic"]
+    node, backend = make(strategies=["cdi"], cdi_dirs=directories)
+    node.tree.write("/var/cdi/static/nvidia.json", _spec(GPU(0)))
+    devices = found(backend)
+    assert devices[GPU(0)].health.is_healthy
+    assert "set cdi_dirs if the runtime reads other directories than /var/cdi/static and" in str(devices[GPU(1)].health)
+    assert {*directories} <= {*backend.needs().host_paths}
 
 
 def test_an_instance_whose_name_is_none_for_cdi_leaves_the_others_listed(make: Make) -> None:

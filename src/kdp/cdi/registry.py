@@ -23,7 +23,7 @@ from .parse import check_spec
 from .render import qualified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..hardware import Host
 
@@ -51,10 +51,14 @@ class CdiRegistry:
     Args:
         host: The node's files.
         parse_yaml: `kdp.cli.yaml_reading.parse_yaml`, which comes with the extra ``cli``.
+        directories: Where the node's runtime looks for specs. A later one wins.
     """
 
-    def __init__(self, host: Host, parse_yaml: Callable[..., Any]) -> None:
+    def __init__(
+        self, host: Host, parse_yaml: Callable[..., Any], directories: Sequence[str] = CDI_DIRECTORIES
+    ) -> None:
         self._host = host
+        self._directories = tuple(directories)
         self._parse_yaml = parse_yaml
         self._files: dict[str, _File] = {}
         self._devices: dict[str, _File] = {}
@@ -65,7 +69,7 @@ class CdiRegistry:
         files: dict[str, _File] = {}
         devices: dict[str, _File] = {}
         conflicts: dict[str, tuple[str, str]] = {}
-        for directory in CDI_DIRECTORIES:
+        for directory in self._directories:
             here: dict[str, _File] = {}
             for path in self._listed(directory):
                 file = files[path] = self._read(path)

@@ -68,6 +68,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- include "kdp.parameter" (list . "library") }}
 {{- include "kdp.parameter" (list . "nvidia_runtime") }}
 {{- include "kdp.parameter" (list . "cdi_kind") }}
+{{- include "kdp.parameter" (list . "cdi_dirs") }}
 {{- include "kdp.parameter" (list . "features") }}
 {{- include "kdp.parameter" (list . "mps") }}
 {{- include "kdp.parameter" (list . "mps_pipe") }}

@@ -69,6 +69,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         library: Path | None = None,
         nvidia_runtime: bool | None = None,
         cdi_kind: str = "nvidia.com/gpu",
+        cdi_dirs: Sequence[str] = CDI_DIRECTORIES,
         features: Sequence[Feature] = (),
         mps: int = 0,
         mps_pipe: str = "/tmp/nvidia-mps",  # noqa: S108 - the daemon's own default
@@ -101,6 +102,8 @@ class NvidiaGpu(kdp.DeviceBackend):
             nvidia_runtime: Whether the node has NVIDIA's container runtime; default: look for it (strategies `envvar`
                 and `volume-mounts`).
             cdi_kind: The kind of NVIDIA's CDI devices (strategy `cdi`).
+            cdi_dirs: Where the node's runtime reads CDI specs, a later directory wins (strategy `cdi`); on Talos
+                `/var/cdi/static,/var/cdi/dynamic`.
             features: `gdrcopy`, `gds`, `mofed`: what NVIDIA's runtime is to bring besides.
             mps: How many containers share each GPU through MPS, 2 to 48; 0: none do.
             mps_pipe: The pipe directory of the MPS control daemon on the node.
@@ -132,6 +135,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             dev_root=dev_root,
             nvidia_runtime=nvidia_runtime,
             cdi_kind=cdi_kind,
+            cdi_dirs=tuple(cdi_dirs),
             features=tuple(features),
             mps=mps,
             mps_pipe=mps_pipe,
@@ -151,7 +155,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._library = library
         self._nvml = Nvml(host, library=library, driver_root=driver_root)
         self._watcher = Watcher(self._nvml, self.options)
-        self._cdi = CdiRegistry(host, parse_yaml)
+        self._cdi = CdiRegistry(host, parse_yaml, self.options.cdi_dirs)
         self._meter = Meter()
         self._scanner = Scanner(host, self.options)
         self._slices = TimeSlices(host, library=library, driver_root=driver_root)
@@ -370,7 +374,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         if options.uses_runtime and options.nvidia_runtime is None:
             paths |= {*map(posixpath.dirname, runtime.RUNTIME_PLACES), "/etc/containerd"}
         if "cdi" in options.strategies:
-            paths |= {*CDI_DIRECTORIES, "/dev"}  # whose nodes the specs name
+            paths |= {*options.cdi_dirs, "/dev"}  # whose nodes the specs name
         if options.time_slices and options.driver_root == "/":
             paths |= TOOL_PLACES
         if options.mps:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .gpus import Gpu
     from .mig import Instance
-    from .options import Options
+    from .options import Naming, Options
     from .partitions import Partition
 
 
@@ -179,8 +179,8 @@ class Listing:
         if problem is None and options.imex_required:
             problem = self._channels.absent
         if problem is None and self._cdi is not None:
-            name = f"{options.cdi_kind}={name_of(gpu, instance, options)}"
-            problem = self._cdi.problem(name, "run nvidia-ctk cdi generate") or self._stale_spec(gpu, name)
+            name = f"{options.cdi_kind}={name_of(gpu, instance, options.naming)}"
+            problem = self._cdi.problem(name, self._remedy(gpu, instance)) or self._stale_spec(gpu, name)
         resource = options.resource
         if instance is not None and options.mig == "mixed":
             resource = options.mig_resource(str(instance.profile))
@@ -201,6 +201,16 @@ class Listing:
             handle=gpu,
         )
 
+    def _remedy(self, gpu: Gpu, instance: Instance | None) -> str:
+        """Return what mends that no container with a GPU's CDI name starts."""
+        assert self._cdi is not None  # it has no such name
+        other: Naming = "index" if self._options.naming == "uuid" else "uuid"
+        name = f"{self._options.cdi_kind}={name_of(gpu, instance, other)}"
+        if self._cdi.problem(name, "") is None:
+            return f"set naming={other}, because the spec describes it as {name}"
+        searched = " and ".join(self._options.cdi_dirs)
+        return f"run nvidia-ctk cdi generate, or set cdi_dirs if the runtime reads other directories than {searched}"
+
     def _stale_spec(self, gpu: Gpu, name: str) -> str | None:
         """Return which other GPU's device node a CDI spec names, since the driver has numbered its nodes anew."""
         assert self._cdi is not None  # it has the name
@@ -219,7 +229,7 @@ class Listing:
         """
         numbers = [gpu.uuid]
         if self._options.naming == "index" and self._options.strategies != ("device-nodes",):
-            numbers.append(f"index {name_of(gpu, instance, self._options)}")
+            numbers.append(f"index {name_of(gpu, instance, self._options.naming)}")
         if self._nodes is not None:
             numbers.append(f"minor number {gpu.facts.minor}")
         return ", ".join(numbers)

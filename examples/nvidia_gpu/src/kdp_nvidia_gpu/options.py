@@ -44,6 +44,7 @@ class Options:
     dev_root: str
     nvidia_runtime: bool | None
     cdi_kind: str
+    cdi_dirs: tuple[str, ...]
     features: tuple[Feature, ...]
     mps: int
     mps_pipe: str
@@ -102,10 +103,14 @@ class Options:
             found.append(f"mps={self.mps}: contradicts mig={self.mig}; MPS shares whole GPUs here, so set mig=none")
         if self.mps and self.require_idle:
             found.append(f"mps={self.mps}: contradicts require_idle: the MPS server itself is a process on the GPU")
-        for name in ("driver_root", "driver_mount", "dev_root", "mps_pipe", "mps_shm"):
-            path: str = getattr(self, name)
+        named = [
+            (name, getattr(self, name)) for name in ("driver_root", "driver_mount", "dev_root", "mps_pipe", "mps_shm")
+        ]
+        for name, path in (*named, *(("cdi_dirs", path) for path in self.cdi_dirs)):
             if not path.startswith("/") or ".." in path.split("/"):
                 found.append(f"{name}={path}: must be an absolute path without '..'; valid is /run/nvidia/driver")
+        if "cdi" in self.strategies and not self.cdi_dirs:
+            found.append("cdi_dirs: must name at least one directory; valid is /etc/cdi,/var/run/cdi")
         if "cdi" in self.strategies:
             try:
                 kdp.ContainerEdits(cdi_devices=[f"{self.cdi_kind}=0"])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .imex import Channels
     from .mig import Instance
     from .nodes import Nodes
-    from .options import Options
+    from .options import Naming, Options
 
 JOINED_ENV = {"NVIDIA_VISIBLE_DEVICES": ","}
 
@@ -35,9 +35,9 @@ MOUNTS = "/var/run/nvidia-container-devices"
 """Where NVIDIA's runtime looks for mounts that name GPUs."""
 
 
-def name_of(gpu: Gpu, instance: Instance | None, options: Options) -> str:
+def name_of(gpu: Gpu, instance: Instance | None, naming: Naming) -> str:
     """Return what NVIDIA's tools call it: its UUID, or its index: ``0``, and ``0:1`` of a MIG instance."""
-    if options.naming == "uuid":
+    if naming == "uuid":
         return instance.uuid if instance else gpu.uuid
     return f"{gpu.index}:{instance.index}" if instance else str(gpu.index)
 
@@ -54,7 +54,7 @@ def edits_of(
         channels: The IMEX channels that are there.
         options: The admin's.
     """
-    name = name_of(gpu, instance, options)
+    name = name_of(gpu, instance, options.naming)
     env = {VARIABLE: "void"}
     mounts: list[kdp.Mount] = []
     device_nodes: tuple[kdp.DeviceNode, ...] = ()
