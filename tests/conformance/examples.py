@@ -41,8 +41,8 @@ __all__ = ["EXAMPLES", "MISSING", "PROFILES", "ROUTES", "WAITING", "judge_beside
 
 PROFILES: Final = ("k134", "k136", "k137")
 ROUTES: Final[tuple[Route, ...]] = ("kubelet", "watcher")
-BOARDS: Final = Path(__file__).parents[2] / "examples/fpga/tests/data/dfl-6.1.tar.gz"
-ADAPTERS: Final = Path(__file__).parents[1] / "data/hardware/rxe-6.1-active.tar.gz"
+BOARDS: Final = Path(__file__).parents[2] / "examples/fpga/src/kdp_fpga/recorded_node.tar.gz"
+ADAPTERS: Final = Path(__file__).parents[2] / "examples/rdma/src/kdp_rdma/recorded_node.tar.gz"
 HAS_FUSE: Final = Path("/dev/fuse").exists()
 RANDOM: Final = Path("/dev/hwrng")
 

@@ -214,3 +214,9 @@ def test_a_checkout_is_installed_in_one_line_by_an_old_pip(tmp_path: Path) -> No
     subprocess.run([*pip, "pip==23.2"], check=True, timeout=300)
     [line] = re.findall(r"^\$ pip install (.+)$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     subprocess.run([*pip, "--dry-run", *shlex.split(line)], cwd=ROOT, check=True, timeout=300)
+
+
+@pytest.mark.parametrize("name", ["fpga", "rdma"])
+def test_a_wheel_holds_the_recorded_node_of_its_backend(wheels: dict[str, Path], name: str) -> None:
+    with zipfile.ZipFile(wheels[f"kdp-{name}"]) as wheel:
+        assert f"kdp_{name}/recorded_node.tar.gz" in wheel.namelist()

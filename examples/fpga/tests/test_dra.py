@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from kdp.dra.publishing.slices import Limits, Pool, pool_slices
 from kdp.dra.standard_attributes import standard_attributes
 from kdp_fpga import Fpga
 from kdp_fpga.programming import FpgaConfig
+from kdp_fpga.recorded import NODE
 from kdp_testkit.pytest_plugin import NodeFrom
-
-NODE = Path(__file__).with_name("data") / "dfl-6.1.tar.gz"
 
 
 def _published(backend: Fpga) -> dict[str, dict[str, Any]]:

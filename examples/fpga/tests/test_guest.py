@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
+from kdp_fpga.recorded import NODE
 from kdp_testkit.pytest_plugin import NodeFrom
 
 BARE = "fpga.intel.com/af-d8424dc4a4a3c413f89e433683f9040b"
@@ -64,7 +63,7 @@ def test_a_physical_function_without_its_engine_is_no_guests(
 
 def test_a_virtual_function_that_lost_its_link_first_is_no_guests(node_from: NodeFrom) -> None:
     """The kernel removes the link to the physical function, then the function: pci_iov_remove_virtfn."""
-    node = node_from(Path(__file__).with_name("data") / "dfl-6.1.tar.gz")
+    node = node_from(NODE)
     physical = "0000:41:00.0"
     port = _guest(node, region="fpga_region/region7")
     function = port.partition("/fpga_region/")[0]

@@ -14,6 +14,7 @@ import kdp.hardware
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
 from kdp_fpga.backend import Mode
+from kdp_fpga.recorded import NODE
 
 DATA = Path(__file__).with_name("data")
 TWO_PORTS = "fpga.intel.com/af-992.d84.mSarbWySWmiqvKfYTFRXONhCTcSko8QT-J5DNoP5BAs"
@@ -29,7 +30,7 @@ NodeFrom = Callable[[Path], SysfsTree]
 
 @pytest.fixture
 def node(node_from: NodeFrom) -> SysfsTree:
-    return node_from(DATA / "dfl-6.1.tar.gz")
+    return node_from(NODE)
 
 
 def _health(backend: Fpga) -> dict[str, str]:

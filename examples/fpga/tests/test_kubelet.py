@@ -10,8 +10,8 @@ import pytest
 import kdp
 from kdp.testing import SimulatedKubelet, SysfsTree
 from kdp_fpga import Fpga
+from kdp_fpga.recorded import NODE
 
-DATA = Path(__file__).with_name("data")
 TWO_PORTS = "fpga.intel.com/af-992.d84.mSarbWySWmiqvKfYTFRXONhCTcSko8QT-J5DNoP5BAs"
 ONE_PORT = "fpga.intel.com/af-992.f7d.mSarbWySWmiqvKfYTFRXOPffQFy9es9yIvFEsLk6zRg"
 BOARD = "/sys/bus/pci/devices/0000:41:00.0"
@@ -26,7 +26,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def node(node_from: NodeFrom) -> SysfsTree:
-    return node_from(DATA / "dfl-6.1.tar.gz")
+    return node_from(NODE)
 
 
 def _backend(node: SysfsTree, poll: float | None) -> Fpga:

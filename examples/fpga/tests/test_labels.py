@@ -6,10 +6,9 @@ from pathlib import Path
 from kdp.model.labels import check_node_label
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
+from kdp_fpga.recorded import NODE
 
 from .test_amd import SHELL, card
-
-DATA = Path(__file__).with_name("data")
 
 
 def _labels(backend: Fpga) -> dict[str, str]:
@@ -20,7 +19,7 @@ def _labels(backend: Fpga) -> dict[str, str]:
 
 
 def test_intels_boards_are_counted_with_their_resources(node_from: Callable[[Path], SysfsTree]) -> None:
-    found = _labels(Fpga(node_from(DATA / "dfl-6.1.tar.gz").host))
+    found = _labels(Fpga(node_from(NODE).host))
     assert found["fpga.intel.com/board.count"] == "2"
     assert found["fpga.intel.com/board.interface"] == "9926ab6d6c925a68aabca7d84c545738"
     counts = {name: value for name, value in found.items() if "/af-" in name}

@@ -18,6 +18,7 @@ from tests.unit.strategies import effort
 import kdp
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
+from kdp_fpga.recorded import NODE
 
 Mode = Literal["af", "region", "regiondevel"]
 MODES: Final = st.sampled_from(("af", "region", "regiondevel"))
@@ -67,7 +68,7 @@ CARDS: Final = st.lists(
 
 
 def _build(directory: str, cards: list[tuple[str, str | None, bool, bool]]) -> SysfsTree:
-    tree = SysfsTree(Path(directory) / "node", snapshot=Path(__file__).with_name("data") / "dfl-6.1.tar.gz")
+    tree = SysfsTree(Path(directory) / "node", snapshot=NODE)
     for number, (shell, serial, has_manager, has_render) in enumerate(cards):
         user = tree.pci_function(f"{SLOTS[number]}.1", vendor=0x10EE, device=0x5001, numa_node=number - 1)
         files = {"user_pf": "", "rom.u.0/VBNV": shell, "rom.u.0/timestamp": "1", "xmc.u.0/xmc_fpga_temp": "40"}

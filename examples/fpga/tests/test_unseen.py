@@ -12,8 +12,8 @@ import pytest
 import kdp
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
+from kdp_fpga.recorded import NODE
 
-DATA = Path(__file__).with_name("data")
 FIRST, SECOND = "0000:41:00.0", "0000:81:00.0"
 ENGINE = "/sys/class/fpga_region/region0/dfl-fme.0"
 PORT = "/sys/class/fpga_region/region0/dfl-port.0"
@@ -24,7 +24,7 @@ NodeFrom = Callable[[Path], SysfsTree]
 
 @pytest.fixture
 def node(node_from: NodeFrom) -> SysfsTree:
-    return node_from(DATA / "dfl-6.1.tar.gz")
+    return node_from(NODE)
 
 
 def _card(tree: SysfsTree, slot: str, shell: str = SHELL, serial: str = "S1") -> str:
