@@ -33,7 +33,7 @@ class Tree:
         return place
 
     def node(self, *paths: str, number: tuple[int, int] | None = None, kind: Literal["char", "block"] = "char") -> None:
-        """Make device nodes, each with a number of its own unless one is given: two with one number are one device."""
+        """Make device nodes with these numbers, by default each with its own: two with one number are one device."""
         for path in paths:
             place = self._place(path)
             if self.real_nodes:

@@ -1,6 +1,6 @@
 """Things: the hardware that a container reaches by a device node. Two nodes with one thing in common are one device.
 
-The kernel knows a node by its kind and number, as ``c 188:0``. A second node with the same number, and a link, are
+The kernel identifies a node by its kind and number, as ``c 188:0``. A second node with the same number, and a link, are
 other names of the same hardware.
 
 VFIO gives all functions of an IOMMU group to the process that has one of them, so the group is one thing, too. A

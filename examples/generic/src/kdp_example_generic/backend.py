@@ -102,7 +102,7 @@ class Generic(kdp.DeviceBackend):
         return list(found.values())
 
     def _things(self, path: str) -> dict[str, str]:
-        """Return what a container can touch by a node, each with its name for people. A missing node is its path."""
+        """Return the things behind a node, each with its name for messages. The thing of a missing node is its path."""
         things = self.host.things_of_node(path)
         return {thing: path if number == 0 else f"{thing} of {path}" for number, thing in enumerate(things)} or {
             path: path

@@ -111,7 +111,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             xids: Changes of the table of XIDs: `63=ignore`, `31=fatal`, `74=condition`, `all=ignore`.
             hold_down: Seconds without a new error after which a GPU that answers is healthy again; none: never.
             fabric_check: `true`: a GPU is Unhealthy if NVML reports that its NVSwitch fabric is not ready, or that its
-                NVLinks have a fault. `false` ignores these reports on machines whose driver is wrong.
+                NVLinks have a fault. `false` ignores these reports, for machines with a wrong driver.
             require_idle: A GPU that was given back is Unhealthy until no process computes on it; one that is shared,
                 when the last container has given it back. Not with `mps`.
             power_limits: DRA: whether a claim may limit its GPUs' power (`powerLimit`); the plugin must be root.

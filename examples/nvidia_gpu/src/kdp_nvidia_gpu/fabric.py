@@ -1,4 +1,4 @@
-"""The NVSwitch fabric: whether a GPU has been registered with it, and what the driver holds against its links.
+"""The NVSwitch fabric: the registration of a GPU, and the faults of its NVLinks.
 
 Such a GPU answers every other question while the fabric is not ready, and each CUDA program ends with error 802
 (``cudaErrorSystemNotReady``). A GPU without NVSwitch has the state "not supported".
@@ -29,7 +29,7 @@ _LINK_FAULTS = {
 }
 """What a field of two bits at this place of the health mask means if it is true.
 
-The field at 0, a degraded bandwidth, is left out: such a GPU computes, only slower.
+The field at 0, a degraded bandwidth, is no fault: such a GPU computes, only slower.
 """
 
 _CONFIGURATION_AT = 8
@@ -46,7 +46,7 @@ _CONFIGURATION_FAULTS = {
 
 
 def fabric_problem(handle: Any) -> str | None:
-    """Return why a GPU cannot use its NVSwitch fabric; None: it can, it has none, or the driver does not tell."""
+    """Return why a GPU cannot use its NVSwitch fabric; None if it can, or if the driver reports no fabric."""
     info: Any = pynvml.c_nvmlGpuFabricInfo_v2_t()
     if ask(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:
         # Drivers before 550 have the first version of the call, which has no health mask.

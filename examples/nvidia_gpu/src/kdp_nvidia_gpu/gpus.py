@@ -126,7 +126,7 @@ class Gpu:
 
 
 def problem_of(handle: Any, *, check_fabric: bool) -> str | None:
-    """Return the fault of a GPU: broken memory, a reset that the driver wants, or its NVSwitch fabric.
+    """Return the fault of a GPU: broken memory, a reset that it needs, or its NVSwitch fabric.
 
     Args:
         handle: NVML's.

@@ -202,7 +202,7 @@ class Listing:
         )
 
     def _remedy(self, gpu: Gpu, instance: Instance | None) -> str:
-        """Return what mends that no container with a GPU's CDI name starts."""
+        """Return the remedy for a GPU whose CDI name no spec describes."""
         assert self._cdi is not None  # it has no such name
         other: Naming = "index" if self._options.naming == "uuid" else "uuid"
         name = f"{self._options.cdi_kind}={name_of(gpu, instance, other)}"

@@ -75,7 +75,7 @@ class VirtualFunction:
         is_vfio: Whether its driver hands it to programs through VFIO.
         group: The number of its IOMMU group; None: it is in none.
         is_without_iommu: Whether that group is one of VFIO's without an IOMMU.
-        cdevs: The nodes by which programs open it, and the others of that group, with IOMMUFD; none: there is none.
+        cdevs: Its own node of VFIO for IOMMUFD, and those of the other functions in that group; empty without IOMMUFD.
         group_members: The addresses of all that is in that group.
         group_fault: Why VFIO does not open that group; None: it does.
         carries_default_route: Whether the node itself uses it.

@@ -70,7 +70,7 @@ def vf_devices(
         rdma_cm: The node that all adapters share; None: there is none.
         shared: Whether adapters stay visible here when a container has them; if not, one that is not visible may be
             in use.
-        lacking: Why no function with RDMA is to be offered; None: they are.
+        lacking: The reason for which functions with RDMA are Unhealthy; None if there is no such reason.
         left_out: Is given a sentence for what could be meant and is no device.
     """
     found: list[kdp.Device] = []
@@ -165,9 +165,9 @@ def _nothing(config: VfConfig, judged: Sequence[tuple[VirtualFunction, Sequence[
 def _vfio_nodes(
     host: kdp.hardware.Host, function: VirtualFunction, parts: dict[str, dict[str, str]]
 ) -> list[kdp.DeviceNode]:
-    """Return the nodes of VFIO: those of the group, those of IOMMUFD, or both, because a program may use either way.
+    """Return the nodes of VFIO for groups, for IOMMUFD, or for both, because a program may use either way.
 
-    A kernel without groups (``CONFIG_VFIO_GROUP=n``) has only those of IOMMUFD.
+    A kernel without groups (``CONFIG_VFIO_GROUP=n``) has only the nodes for IOMMUFD.
     """
     found: list[kdp.DeviceNode] = []
     inside = f"/dev/vfio/{function.group}"
