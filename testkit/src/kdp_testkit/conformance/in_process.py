@@ -215,6 +215,10 @@ class InProcess(Instance):
     def usage(self) -> Usage:
         return Usage.of_process(os.getpid())
 
+    def own_id(self, device: str) -> str:
+        """Return the backend's id of a device that a check names as the kubelet does."""
+        return device
+
     async def reporter(self) -> Reporter:
         """Return what the backend's watch was given.
 
@@ -235,7 +239,7 @@ class InProcess(Instance):
         """
         if self._levers.levers == Levers():
             return False
-        await self._levers.pull(lever, device)
+        await self._levers.pull(lever, self.own_id(device))
         return True
 
     @override
@@ -245,9 +249,9 @@ class InProcess(Instance):
 
     @override
     async def fail_saying(self, device: str, message: str) -> None:
-        (await self.reporter()).fault([device], message, kind=_KIND)
+        (await self.reporter()).fault([self.own_id(device)], message, kind=_KIND)
 
     @override
     async def heal(self, device: str) -> None:
         if not await self.pulled("heal", device):
-            (await self.reporter()).clear([device], kind=_KIND)
+            (await self.reporter()).clear([self.own_id(device)], kind=_KIND)

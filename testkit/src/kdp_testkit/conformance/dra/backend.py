@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from kdp.cluster.client import KubeApi
 from kdp.dra.driver import DraDriver
+from kdp.dra.names import device_name
 from kdp.dra.options import DriverOptions
 from kdp.model.backend import DeviceBackend
 from kdp.model.devices import Device
@@ -37,10 +38,12 @@ class _Hardware(Control):
     Attributes:
         can_jam: Whether the backend has a hook that could refuse to give hardware back.
         allocations: How often the backend's own allocate was called; None: it has none.
+        ids: The backend's ids of the devices, by their names in the slices.
     """
 
     can_jam: bool
     allocations: int | None
+    ids: dict[str, str] = attrs.field(factory=dict[str, str])
     is_spoiled: bool = False
     is_jammed: bool = False
 
@@ -48,8 +51,10 @@ class _Hardware(Control):
     def of(cls, backend: DeviceBackend) -> _Hardware:
         """Put the kit's hooks around the backend's."""
         vendors = type(backend)
-        allocates = vendors.allocate is not DeviceBackend.allocate
-        made = cls(can_jam=vendors.released is not DeviceBackend.released, allocations=0 if allocates else None)
+        unused = backend.unused_hooks
+        allocates = vendors.allocate is not DeviceBackend.allocate and "allocate" not in unused
+        releases = vendors.released is not DeviceBackend.released and "released" not in unused
+        made = cls(can_jam=releases, allocations=0 if allocates else None)
         hooks: dict[str, object] = {
             "watch": before(vendors.watch, made.reports),
             "discover": after(vendors.discover, made.changed),
@@ -63,7 +68,9 @@ class _Hardware(Control):
 
     def changed(self, _: DeviceBackend, devices: Iterable[Device]) -> list[Device]:
         """Return the devices without those that were taken away, and with the one that breaks the rules."""
-        found = [each for each in devices if each.id not in self.hidden]
+        all_of = list(devices)
+        self.ids |= {device_name(each.id): each.id for each in all_of}  # also of those that a lever took away
+        found = [each for each in all_of if each.id not in self.hidden]
         if self.is_spoiled:  # kdp refuses it when it is made
             found.append(Device(id="spoiled", attributes={f"a{number}": number for number in range(33)}))
         return found
@@ -93,6 +100,11 @@ class _Instance(InProcess):
         return None
 
     @override
+    def own_id(self, device: str) -> str:
+        """Return the backend's id for a name in a slice, which differs from an id that is no DNS label."""
+        return self._hardware.ids.get(device, device)
+
+    @override
     def sockets(self) -> Iterable[Path]:
         roots = self._node.paths.plugins_registry_dir, self._node.paths.plugins_dir
         return [path for root in roots for path in root.rglob("*") if path.is_socket()]
@@ -109,7 +121,7 @@ class _Instance(InProcess):
     @override
     async def vanish(self, device: str) -> None:
         if not await self.pulled("vanish", device):
-            self._hardware.hidden.add(device)
+            self._hardware.hidden.add(self.own_id(device))
             self._driver.rescan()
 
     @override
@@ -118,7 +130,7 @@ class _Instance(InProcess):
             return
         if not device:
             raise NotApplicable("the kit cannot make another device of this backend's")
-        self._hardware.hidden.discard(device)
+        self._hardware.hidden.discard(self.own_id(device))
         self._driver.rescan()
 
     @override
