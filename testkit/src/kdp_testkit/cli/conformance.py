@@ -8,9 +8,11 @@ report of the checks that it fails.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +24,12 @@ from kdp.cli.failures import Failure, Refusal
 from kdp.cli.invocation import Invocation
 from kdp.cli.options import backend_options, format_option, refusing, setting_options
 from kdp.cli.streams import shown
+from kdp.daemon.plan import host_of
 from kdp.daemon.process import silence_grpc
+from kdp.daemon.setting import GivenValue
 from kdp.daemon.settings import SETTINGS
+from kdp.daemon.sources import from_environment, resolve_some
+from kdp.hardware import Host
 
 from .options import (
     check_private_mount,
@@ -193,7 +199,7 @@ def command(
     check_profile(profile, mode)
     _check_mode(mode)
     check_private_mount(private_mount)
-    program = _program(words, assignments, config, flags)
+    program, host = _program(words, assignments, config, flags)
     levers = {"fail": fail, "heal": heal, "vanish": vanish, "add": add}
     pulled = shell_levers({name: text for name, text in levers.items() if text is not None})
     chosen: Any = {
@@ -215,7 +221,7 @@ def command(
             driver = DraCommandSubject(program, levers=pulled, previous=before, extended=extended_resource)
             return await run_dra_checks(driver, tell=tell, **chosen)
         return await run_checks(
-            CommandSubject(program, levers=pulled, mount=private_mount),
+            CommandSubject(program, levers=pulled, mount=private_mount, node_root=host.root),
             resource=resource,
             cdi_dirs=[Path(directory) for directory in cdi_dirs],
             meeting=deadline,
@@ -256,8 +262,10 @@ def _list(mode: str, format: str) -> None:
 
 def _program(
     words: Sequence[str], assignments: Sequence[str], config: Path | None, flags: Mapping[str, str | None]
-) -> Sequence[str]:
-    """Return the command that starts what is judged.
+) -> tuple[Sequence[str], Host]:
+    """Return the command that starts what is judged, and the node whose paths its replies name.
+
+    A recorded node lasts as long as the returned `kdp.hardware.Host`. All instances of a TARGET get the same one.
 
     Raises:
         Refusal: There is no such program, or the TARGET or something that was given for it is wrong.
@@ -271,17 +279,36 @@ def _program(
                 raise Refusal(f"{option} is for a TARGET, and what follows -- is a COMMAND; give one of the two")
         if shutil.which(words[0]) is None:
             raise Refusal(f"there is no program {words[0]!r}; give a file that can be run, or a name in PATH")
-        return words
+        with refusing():
+            return words, _node_of(words)
     if len(words) > 1:
         raise Refusal(f"unexpected argument {words[1]!r}; give one TARGET, or put -- before a COMMAND")
     if ":" not in words[0] and "/" in words[0] and shutil.which(words[0]) is not None:
         raise Refusal(f"{words[0]} is a program and no TARGET; put -- before it")
+    invocation = Invocation(targets=words, assignments=assignments, config=config, flags=flags)
     with refusing():
-        Invocation(targets=words, assignments=assignments, config=config, flags=flags).plan()
+        plan = invocation.plan()
+    assert plan.host is not None
+    is_unpacked = invocation.given("snapshot") is not None
+    named = {"host_root": str(plan.host.root)} if is_unpacked else flags
+    without = ("env", "-u", SETTINGS["snapshot"].variable) if is_unpacked else ()  # the two contradict each other
     given = [*(part for each in assignments for part in ("--set", each))]
     given += [] if config is None else ["--config", str(config)]
-    given += [part for name, text in flags.items() if text is not None for part in (SETTINGS[name].flag, text)]
-    return [sys.executable, "-m", "kdp", "run", *words, *given]
+    given += [part for name, text in named.items() if text is not None for part in (SETTINGS[name].flag, text)]
+    return [*without, sys.executable, "-m", "kdp", "run", *words, *given], plan.host
+
+
+def _node_of(words: Sequence[str]) -> Host:
+    """Return the node that a COMMAND names as kdp's own do: by a flag, or by a variable that it inherits."""
+    layer: dict[str, GivenValue] = {}
+    for name in ("host_root", "snapshot"):
+        flag = SETTINGS[name].flag
+        texts = [text for word, text in pairwise(words) if word == flag]
+        texts += [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
+        if texts:
+            layer[name] = GivenValue(flag, texts[-1])
+    layers = [layer, from_environment(os.environ)]
+    return host_of(resolve_some(layers, ("host_root", "snapshot"))) or Host()
 
 
 def _progress(format: str, results: list[CheckResult]) -> tuple[Callable[[CheckResult], None], Callable[[], None]]:

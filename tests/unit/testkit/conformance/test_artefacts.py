@@ -65,3 +65,26 @@ def test_a_good_reply_has_no_problems() -> None:
 )
 def test_a_bad_reply_has_one(reply: ContainerReply) -> None:
     assert len(problems_of(reply)) == 1
+
+
+def test_a_link_of_a_recorded_node_led_out_of_it(tmp_path: Path) -> None:
+    """An absolute link was followed on this machine, where its target is not."""
+    for name in ("dev/cards", "dev/by-path", "links"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "dev/cards/one-of-a-recorded-node").touch()
+    (tmp_path / "dev/by-path/a").symlink_to("/dev/cards/one-of-a-recorded-node")
+    (tmp_path / "dev/by-path/b").symlink_to("../cards/one-of-a-recorded-node")
+    (tmp_path / "dev/by-path/c").symlink_to("/links/d")
+    (tmp_path / "links/d").symlink_to("../../../dev/by-path/b")
+    (tmp_path / "dev/by-path/lost").symlink_to("/dev/cards/two-of-a-recorded-node")
+    (tmp_path / "dev/by-path/loop").symlink_to("loop")
+    names = ("a", "b", "c", "lost", "loop")
+    reply = ContainerReply(devices=[DeviceSpec(f"/dev/{name}", f"/dev/by-path/{name}", "rw") for name in names])
+    assert missing_artefacts([reply], [], str(tmp_path)) == ["/dev/by-path/loop", "/dev/by-path/lost"]
+
+
+def test_a_file_that_a_plugin_on_a_recorded_node_makes_on_this_machine_was_missing(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "made").touch()
+    reply = ContainerReply(mounts=[MountSpec("/a", str(tmp_path / "made")), MountSpec("/b", str(tmp_path / "gone"))])
+    assert missing_artefacts([reply], [], str(tmp_path / "node")) == [str(tmp_path / "gone")]

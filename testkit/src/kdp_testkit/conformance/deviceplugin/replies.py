@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
 
 import attrs
@@ -83,14 +84,42 @@ def without_order(reply: ContainerReply) -> ContainerReply:
 
 
 def missing_artefacts(replies: Iterable[ContainerReply], cdi_dirs: Iterable[Path], root: str = "/") -> list[str]:
-    """Return what replies name that does not exist on the node, whose root directory is here."""
+    """Return what replies name that is neither on the node nor, as a file that the plugin has made, on this machine.
+
+    Args:
+        replies: The replies.
+        cdi_dirs: Where CDI specs are.
+        root: Where the node's root directory is on this machine.
+    """
     all_of = [*replies]
     names = {name for reply in all_of for name in reply.cdi_devices}
     paths = {node.host_path for reply in all_of for node in reply.devices}
     paths |= {mount.host_path for reply in all_of for mount in reply.mounts}
-    missing = [path for path in paths if not Path(root, path.lstrip("/")).exists()]
+    missing = [path for path in paths if not _exists(Path(root), path) and not Path(path).exists()]
     known = _cdi_names(cdi_dirs) if names else set[str]()
     return sorted(missing) + [f"CDI device {name}" for name in sorted(names - known)]
+
+
+_MOST_LINKS = 40
+"""As many as the kernel follows."""
+
+
+def _exists(root: Path, path: str) -> bool:
+    """Return whether a path of the node exists below its root directory; absolute links lead to that root again."""
+    here, links = root, 0
+    parts = [*reversed(PurePosixPath(path.lstrip("/")).parts)]
+    while parts and links <= _MOST_LINKS:
+        part = parts.pop()
+        if part == "..":
+            here = root if here == root else here.parent
+        elif (here / part).is_symlink():
+            links += 1
+            target = os.readlink(here / part)
+            here = root if target.startswith("/") else here
+            parts += reversed(PurePosixPath(target.lstrip("/")).parts)
+        else:
+            here /= part
+    return not parts and here.exists()
 
 
 def _cdi_names(directories: Iterable[Path]) -> set[str]:

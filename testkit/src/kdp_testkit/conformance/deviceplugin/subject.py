@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -102,6 +102,8 @@ class CommandSubject(Subject):
         command: The program and its arguments, with placeholders.
         levers: What the kit can do to its hardware.
         mount: Give it a private mount namespace with the simulated directories at ``/var/lib/kubelet``; needs root.
+        node_root: Where the node's root directory is, of which replies name the paths.
+        environment: More variables for the program.
     """
 
     width = 4
@@ -109,8 +111,18 @@ class CommandSubject(Subject):
     can_be_staged = False
     shares_hardware = True
 
-    def __init__(self, command: Sequence[str], *, levers: Levers | None = None, mount: bool = False) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        levers: Levers | None = None,
+        mount: bool = False,
+        node_root: str | os.PathLike[str] = "/",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._program = Program(command, levers=levers, mount=mount)
+        self._environment = environment
+        self.node_root = os.fspath(node_root)
         self.seen_at = os.fspath(KUBELET) if mount else None
 
     @override
@@ -123,7 +135,7 @@ class CommandSubject(Subject):
     ) -> AbstractAsyncContextManager[Instance]:
         if staging != Staging():
             raise NotApplicable(_reason(staging))
-        return self._program.running(paths, wake)
+        return self._program.running(paths, wake, environment=self._environment)
 
 
 def _reason(staging: Staging) -> str:
