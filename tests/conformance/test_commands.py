@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from kdp.cli.app import kdp
+from kdp.testing import SysfsTree
 from kdp_testkit.conformance import CHECKS, ConformanceCheck, run_checks
 from kdp_testkit.conformance.deviceplugin.subject import CommandSubject
 from kdp_testkit.conformance.dra.catalogue import CHECKS as DRA_CHECKS
@@ -407,3 +409,57 @@ def test_rubbish_is_judged(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert "failed to unmarshal the received message" in done.stdout
+
+
+BOARDS = Path(__file__).parents[2] / "examples/fpga/tests/data/dfl-6.1.tar.gz"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "environment"),
+    [
+        (["--snapshot", str(BOARDS), "kdp_fpga:Fpga"], {}),
+        (["kdp_fpga:Fpga"], {"KDP_SNAPSHOT": str(BOARDS)}),
+        (["--", str(KDP), "run", "kdp_fpga:Fpga", "--snapshot", str(BOARDS)], {}),
+        (["--", str(KDP), "run", "kdp_fpga:Fpga", f"--snapshot={BOARDS}"], {}),
+        (["--", str(KDP), "run", "kdp_fpga:Fpga"], {"KDP_SNAPSHOT": str(BOARDS)}),
+    ],
+)
+def test_a_recorded_node_failed_checks_45_and_46(words: list[str], environment: dict[str, str]) -> None:
+    """The device nodes of the recording were looked for on this machine."""
+    done = run("--only", "45,46", "--format", "json", *words, environment=environment)
+    assert json.loads(done.stdout)["summary"] == {"passed": 2, "failed": 0, "not_applicable": 0}, done.stdout
+
+
+@pytest.mark.slow
+def test_a_node_below_another_root_failed_checks_45_and_46(tmp_path: Path) -> None:
+    SysfsTree(tmp_path / "node", snapshot=BOARDS)
+    done = run("--only", "45,46", "--format", "json", "--host-root", str(tmp_path / "node"), "kdp_fpga:Fpga")
+    assert json.loads(done.stdout)["summary"] == {"passed": 2, "failed": 0, "not_applicable": 0}, done.stdout
+
+
+def test_a_run_on_a_terminal_shows_its_progress_and_what_to_do_first(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "import kdp\n"
+        "class W(kdp.DeviceBackend):\n"
+        "    resource = 'example.com/w'\n"
+        "    def discover(self): return [kdp.Device(id=f'w{number}') for number in range(2)]\n"
+        "    def allocate(self, devices): return {1: kdp.ContainerEdits()}[len(devices)]\n"
+    )
+    master, slave = pty.openpty()
+    try:
+        done = subprocess.run(
+            [KDP, "conformance", "--only", "33,34", f"{tmp_path}/w.py:W"],
+            check=False,
+            stdout=slave,
+            stderr=slave,
+            timeout=100,
+        )
+    finally:
+        os.close(slave)
+    with open(master, "rb", buffering=0) as terminal:
+        shown = terminal.read(65536).decode()
+    assert done.returncode == 1, shown
+    assert "\r\x1b[K0 of 2 checks are done, 33" in shown
+    assert " 33  passed  Allocate of one device gets a valid reply" in shown
+    assert shown.rstrip().endswith("(check 34); then run --only 34")

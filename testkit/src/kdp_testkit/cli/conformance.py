@@ -41,10 +41,9 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..conformance.checks import ConformanceCheck
-    from ..conformance.reports import CheckResult
 
 _PASSED = "the kit passes its directories to a DRA driver; use the placeholders or the variables"
 _NOT_FOR = {
@@ -194,7 +193,8 @@ def command(
     from ..conformance import ConformanceReport, run_checks
     from ..conformance.deviceplugin.subject import CommandSubject
     from ..conformance.program import shell_levers
-    from ..conformance.reports import render
+    from ..conformance.reports import end_of, render
+    from .progress import shown_progress
 
     check_profile(profile, mode)
     _check_mode(mode)
@@ -209,8 +209,7 @@ def command(
         "quick": quick,
         "jobs": jobs,
     }
-    results: list[CheckResult] = []
-    tell, end = _progress(format, results)
+    progress = shown_progress(is_text=format == "text")
 
     async def judge() -> ConformanceReport:
         if mode == "dra":
@@ -219,13 +218,13 @@ def command(
 
             before = DraCommandSubject(_split(previous), levers=pulled) if previous else None
             driver = DraCommandSubject(program, levers=pulled, previous=before, extended=extended_resource)
-            return await run_dra_checks(driver, tell=tell, **chosen)
+            return await run_dra_checks(driver, progress=progress, **chosen)
         return await run_checks(
             CommandSubject(program, levers=pulled, mount=private_mount, node_root=host.root),
             resource=resource,
             cdi_dirs=[Path(directory) for directory in cdi_dirs],
             meeting=deadline,
-            tell=tell,
+            progress=progress,
             **chosen,
         )
 
@@ -233,13 +232,15 @@ def command(
     try:
         report = anyio.run(unless_interrupted, judge)
     except Interrupted as signal:
-        interrupted = f"interrupted by {signal}; the report has the {len(results)} checks that were judged before"
-        report = ConformanceReport(profile=profile, results=tuple(results))
+        interrupted = (
+            f"interrupted by {signal}; the report has the {len(progress.results)} checks that were judged before"
+        )
+        report = ConformanceReport(profile=profile, results=tuple(progress.results))
     except ValueError as wrong:
         raise Refusal(str(wrong)) from None
     finally:
-        end()
-    text = render(report, format)
+        progress.finish()
+    text = end_of(report) if progress.is_report else render(report, format)
     click.echo(shown(text) if format == "text" else text)
     if interrupted:
         raise Failure(interrupted)
@@ -309,27 +310,6 @@ def _node_of(words: Sequence[str]) -> Host:
             layer[name] = GivenValue(flag, texts[-1])
     layers = [layer, from_environment(os.environ)]
     return host_of(resolve_some(layers, ("host_root", "snapshot"))) or Host()
-
-
-def _progress(format: str, results: list[CheckResult]) -> tuple[Callable[[CheckResult], None], Callable[[], None]]:
-    """Return what keeps and tells a result as it comes, and what is called at the end.
-
-    The text report has each result itself.
-    """
-    is_terminal = sys.stderr.isatty()
-
-    def tell(result: CheckResult) -> None:
-        results.append(result)
-        if format != "text":
-            click.echo(f"{result.check.id:>3}  {result.status}  {result.check.name}", err=True)
-        elif is_terminal:
-            click.echo(f"\r{len(results)} checks are done", err=True, nl=False)
-
-    def end() -> None:
-        if format == "text" and is_terminal and results:
-            click.echo(f"\r{'':30}\r", err=True, nl=False)
-
-    return tell, end
 
 
 def _split(command: str) -> list[str]:

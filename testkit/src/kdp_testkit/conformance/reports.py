@@ -139,17 +139,38 @@ def _indented(text: str, by: int) -> str:
     return text.replace("\n", "\n" + " " * by)
 
 
-def _text(report: ConformanceReport) -> str:
-    lines: list[str] = []
-    for result in report.results:
-        lines.append(f"{result.check.id:>3}  {_WORDS[result.status]:<6}  {result.check.name}")
-        if result.status == "failed":
-            lines += [f"{'':13}{f'{name}:':<9} {_indented(text, 23)}" for name, text in result.reasons.items()]
-        else:
-            lines.append(f"             {_first_line(result.saw)}")
+def text_of(result: CheckResult) -> str:
+    """Return what the text report has of one result."""
+    lines = [f"{result.check.id:>3}  {_WORDS[result.status]:<6}  {result.check.name}"]
+    if result.status == "failed":
+        lines += [f"{'':13}{f'{name}:':<9} {_indented(text, 23)}" for name, text in result.reasons.items()]
+    else:
+        lines.append(f"             {_first_line(result.saw)}")
+    return "\n".join(lines)
+
+
+def end_of(report: ConformanceReport) -> str:
+    """Return what the text report has behind the results: the counts, and what to do first."""
+    lines = ["", _head(report)]
     if any("section" in result.check.rule for result in report.of("failed")):
-        lines += ["", _SECTIONS]
-    return "\n".join([*lines, "", _head(report)])
+        lines = ["", _SECTIONS, *lines]
+    if step := _first_step(report):
+        lines += ["", step]
+    return "\n".join(lines)
+
+
+def _first_step(report: ConformanceReport) -> str:
+    """Return what the plugin's author does first: cure the first failure, since later checks build on earlier ones."""
+    if failed := report.of("failed"):
+        check = failed[0].check
+        return f"do first: {check.cure} (check {check.id}); then run --only {check.id}"
+    if not report.of("passed") and (reasons := report.of("not_applicable")):
+        return f"do first: nothing was judged, because {_first_line(reasons[0].saw)} (check {reasons[0].check.id})"
+    return ""
+
+
+def _text(report: ConformanceReport) -> str:
+    return "\n".join([*map(text_of, report.results), end_of(report)])
 
 
 def _json(report: ConformanceReport) -> str:
@@ -211,4 +232,6 @@ def _markdown(report: ConformanceReport) -> str:
         ]
     if any("section" in result.check.rule for result in report.of("failed")):
         lines += ["", _SECTIONS]
+    if step := _first_step(report):
+        lines += ["", step]
     return "\n".join(lines)

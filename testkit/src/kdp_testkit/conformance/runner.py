@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 
-from kdp.errors import in_one_line
+from kdp.errors import KdpError, in_one_line
 
 from ..dra.pods import PodStartError, PodStopError
 from ..dra.status import ApiRefused
 from ..lifetime import leaves
 from ..protocol.pods import AdmissionError, ContainerStartError, NotReached, ScenarioError
 from ..protocol.wire import CallError
-from .checks import Failed, NotApplicable, Status
+from .checks import ConformanceCheck, Failed, NotApplicable, Status
 from .reports import CheckResult, ConformanceReport
 
 if TYPE_CHECKING:
@@ -28,8 +28,19 @@ if TYPE_CHECKING:
 
 SceneT = TypeVar("SceneT")
 
-Tell = Callable[[CheckResult], None]
-"""Called with each result as it comes."""
+
+class Progress:
+    """Follows a run; a caller that wants to show it overrides the methods, which do nothing here."""
+
+    def begin(self, chosen: Sequence[ConformanceCheck]) -> None:
+        """Take the checks that will be judged, before the first of them."""
+
+    def start(self, check: ConformanceCheck) -> None:
+        """Take a check that begins now; others may run next to it."""
+
+    def end(self, result: CheckResult) -> None:
+        """Take the result of a check, as soon as it is known."""
+
 
 Play = Callable[["Check[SceneT]"], Awaitable[str]]
 """Plays a check, and returns what was seen."""
@@ -42,13 +53,15 @@ _SIMULATORS = (
     ApiRefused,
     CallError,
     ContainerStartError,
+    KdpError,
     NotReached,
     OSError,
     PodStartError,
     PodStopError,
     ScenarioError,
 )
-"""Errors of the simulated kubelet and API server: what a plugin caused by not doing what a check took for granted."""
+"""Errors that a plugin caused: of the simulated kubelet and API server if it did not do what a check took for granted,
+and kdp's own if a class cannot be served as it is."""
 
 
 class Runner(Generic[SceneT]):
@@ -60,7 +73,7 @@ class Runner(Generic[SceneT]):
         only: Ids; None: all.
         skip: Ids that are left out.
         quick: Leave out those that must wait long.
-        tell: Called with each result as it comes.
+        progress: Follows the run.
 
     Attributes:
         chosen: The checks to be played.
@@ -77,7 +90,7 @@ class Runner(Generic[SceneT]):
         only: Iterable[int] | None = None,
         skip: Iterable[int] = (),
         quick: bool = False,
-        tell: Tell | None = None,
+        progress: Progress | None = None,
     ) -> None:
         known = {check.id: check for check in checks}
         skipped = set(skip)
@@ -92,18 +105,18 @@ class Runner(Generic[SceneT]):
             long = f": {_ranges(self._left_out)} must wait long, and quick leaves that out" if self._left_out else ""
             raise ValueError(f"no check is left to run{long}")
         self._profile = profile
-        self._tell = tell
+        self._progress = progress or Progress()
         self._results: list[CheckResult] = []
+        self._progress.begin(self.chosen)
 
     def report(self) -> ConformanceReport:
         """Return what has come of the checks so far."""
         return ConformanceReport(profile=self._profile, results=tuple(self._results), left_out=self._left_out)
 
     def take(self, result: CheckResult) -> None:
-        """Keep a result and tell it."""
+        """Keep a result and pass it on."""
         self._results.append(result)
-        if self._tell is not None:
-            self._tell(result)
+        self._progress.end(result)
 
     async def judge_all(self, play: Play[SceneT], *, jobs: int, shares_hardware: bool, stretch: float = 1.0) -> None:
         """Play the checks that were chosen, and keep their results.
@@ -152,6 +165,7 @@ class Runner(Generic[SceneT]):
             play: Plays it, and returns what was seen.
             waits: Seconds that it may take besides `LONGEST`.
         """
+        self._progress.start(check)
         began = time.monotonic()
         status: Status = "passed"
         try:

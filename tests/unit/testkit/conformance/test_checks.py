@@ -8,11 +8,13 @@ from functools import partial
 import anyio
 import anyio.lowlevel
 import pytest
+from typing_extensions import override
 
+from kdp_testkit.conformance import CheckResult, ConformanceCheck
 from kdp_testkit.conformance.checks import Check, Checks, Failed, NotApplicable, joined
 from kdp_testkit.conformance.deviceplugin.catalogue import CHECKS
 from kdp_testkit.conformance.dra.catalogue import CHECKS as DRA_CHECKS
-from kdp_testkit.conformance.runner import Runner
+from kdp_testkit.conformance.runner import Progress, Runner
 from kdp_testkit.protocol.wire import CallError
 
 
@@ -163,3 +165,33 @@ async def test_a_check_that_crashed_lost_the_results_of_all(raising: Callable[..
     assert (crashed.status, other.status) == ("failed", "passed")
     assert crashed.saw.startswith("the check itself failed with LookupError: a bug (")
     assert crashed.saw.endswith("; please report this")
+
+
+class _Followed(Progress):
+    """Keeps what it is given, in the order in which it comes."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    @override
+    def begin(self, chosen: Sequence[ConformanceCheck]) -> None:
+        self.seen.append(f"{len(chosen)} checks")
+
+    @override
+    def start(self, check: ConformanceCheck) -> None:
+        self.seen.append(f"{check.id} starts")
+
+    @override
+    def end(self, result: CheckResult) -> None:
+        self.seen.append(f"{result.check.id} {result.status}")
+
+
+async def test_a_run_is_followed_check_by_check() -> None:
+    progress = _Followed()
+    runner = Runner(joined(_listed(1, 2)), profile="k137", progress=progress)
+
+    async def play(check: Check[str]) -> str:
+        return await check.play("one list")
+
+    await runner.judge_all(play, jobs=1, shares_hardware=False)
+    assert progress.seen == ["2 checks", "1 starts", "1 passed", "2 starts", "2 passed"]

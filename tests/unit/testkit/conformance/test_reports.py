@@ -78,3 +78,17 @@ def test_a_report_without_a_verdict_is_no_yes() -> None:
     assert not report.is_passed
     with pytest.raises(AssertionError, match="no check could be judged: 70: not yet"):
         report.raise_if_failed()
+
+
+@pytest.mark.parametrize("output", ["text", "markdown"])
+def test_the_end_says_what_to_do_first(output: str) -> None:
+    """The reader of a long report had to find the failure to begin with."""
+    failed = ConformanceReport(
+        profile="k137", results=(result(33, "failed", "two responses"), result(14, "failed", "no Register came"))
+    )
+    last = render(failed, output).splitlines()[-1]
+    assert last == f"do first: {CHECKS[13].cure} (check 14); then run --only 14"
+    nothing = ConformanceReport(profile="k137", results=(result(70, "not_applicable", "not yet"),))
+    assert render(nothing, output).splitlines()[-1] == "do first: nothing was judged, because not yet (check 70)"
+    passed = ConformanceReport(profile="k137", results=(result(1, "passed", "Register"),))
+    assert "do first" not in render(passed, output)

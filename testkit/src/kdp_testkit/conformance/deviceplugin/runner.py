@@ -19,7 +19,7 @@ from ...profiles import DEFAULT_PROFILE, profile_named
 from ...protocol.wire import PluginOptions
 from ..checks import Failed, NotApplicable, Route
 from ..reports import CheckResult, ConformanceReport
-from ..runner import Runner, Tell, verdict_of
+from ..runner import Progress, Runner, verdict_of
 from .backend import BackendSubject, MakeBackend
 from .catalogue import CHECKS
 from .scene import Case, MakeKubelet, PluginFacts, simulated
@@ -44,6 +44,10 @@ SETTLED = 0.3
 """Seconds without news after which no further resource is expected."""
 
 
+FILLED = 1.0
+"""Seconds after which a plugin is expected to have a healthy device; a tenth of the seconds that it gets."""
+
+
 async def run_checks(
     subject: Subject,
     *,
@@ -57,7 +61,7 @@ async def run_checks(
     patience: float = 1.0,
     scale: float = 1.0,
     meeting: float = MEETING,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
     kubelet: MakeKubelet = simulated,
 ) -> ConformanceReport:
     """Run checks against a plugin.
@@ -74,14 +78,14 @@ async def run_checks(
         patience: Factor on every verdict's limit; for the kit's own tests.
         scale: Factor on the times that scenarios name; for the kit's own tests.
         meeting: Seconds that the plugin has to register when it is met first.
-        tell: Called with each result as it comes.
+        progress: Follows the run.
         kubelet: Makes the kubelets that the checks need; default: simulated ones.
 
     Raises:
         ValueError: There is no such profile, resource, or check, or no check is left to run.
     """
     name = profile_named(profile).name
-    runner = Runner(CHECKS, profile=name, only=only, skip=skip, quick=quick, tell=tell)
+    runner = Runner(CHECKS, profile=name, only=only, skip=skip, quick=quick, progress=progress)
     case = Case(
         subject=subject,
         facts=PluginFacts(resource="", resources=(), healthy=(), devices=0, options=PluginOptions(), route="kubelet"),
@@ -197,6 +201,10 @@ async def _meet(case: Case, seconds: float, resource: str | None) -> PluginFacts
                 )
 
             await scene.until(resources, seconds, "the plugin did not register and open a stream")
+            with anyio.move_on_after(case.limit(FILLED)):
+                while not any(d.health == "Healthy" for name in resources() for d in kubelet.devices(name).values()):
+                    scene.check_alive()
+                    await kubelet.events.change()
             await _settle(scene.kubelet.events, instance, SETTLED if case.subject.has_process else SETTLED / 3)
             healthy = {
                 name: sorted(d.id for d in kubelet.devices(name).values() if d.health == "Healthy")

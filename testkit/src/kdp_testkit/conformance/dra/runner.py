@@ -20,7 +20,7 @@ from ...dra import objects
 from ...dra.profiles import DEFAULT_PROFILE, profile_named
 from ...dra.server import SimulatedApiServer, write_kubeconfig
 from ...events import PluginInfoReceived
-from ..runner import Runner, Tell
+from ..runner import Progress, Runner
 from .catalogue import CHECKS
 from .scene import NODE, DraScene, dra_kubelet
 from .subject import DraNode, DraSubject
@@ -94,7 +94,7 @@ async def run_dra_checks(
     quick: bool = False,
     jobs: int | None = None,
     patience: float = 1.0,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> ConformanceReport:
     """Run checks against a driver.
 
@@ -106,13 +106,13 @@ async def run_dra_checks(
         quick: Leave out those that must wait long.
         jobs: How many run beside one another; default: 4.
         patience: Factor on every verdict's limit; for the kit's own tests.
-        tell: Called with each result as it comes.
+        progress: Follows the run.
 
     Raises:
         ValueError: There is no such profile or no check with such an id, or no check is left to run.
     """
     name = profile_named(profile).name
-    runner = Runner(CHECKS, profile=name, only=only, skip=skip, quick=quick, tell=tell)
+    runner = Runner(CHECKS, profile=name, only=only, skip=skip, quick=quick, progress=progress)
     await runner.judge_all(
         partial(_play, subject, name, patience), jobs=jobs or _WIDTH, shares_hardware=subject.shares_hardware
     )
