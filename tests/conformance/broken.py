@@ -328,6 +328,9 @@ class Served:
             if self.defect == "partial_list":
                 await context.write(pb.ListAndWatchResponse(devices=self._list().devices[:1]))
                 await anyio.sleep(0.02)
+            if self.defect == "empty_first":
+                await context.write(pb.ListAndWatchResponse())
+                await anyio.sleep(0.02)
             last = None
             history = 0
             while not self.ending:
@@ -341,6 +344,14 @@ class Served:
                     await context.write(message)
                     await anyio.sleep(0.1)
                     continue
+                while self.defect == "waits_for_quiet" and last is not None:
+                    with anyio.move_on_after(0.2) as quiet:
+                        await self.plugin.changed.wait()
+                    if quiet.cancelled_caught:
+                        message = self._list()
+                        break
+                if self.defect == "is_starved":  # no defect: it is what a busy machine does to a plugin
+                    await anyio.sleep(1.2)
                 if message != last and not self.ending and not (self.defect == "shared_queue" and number > 1 and last):
                     fits = message.ByteSize() <= LIMIT
                     if fits or self.defect == "sends_anything":
@@ -384,6 +395,10 @@ class Served:
             ids = list(asked.devices_ids)
             if not ids and self.defect == "crashes_on_empty":
                 ids[0].strip()
+            if len(ids) > 1 and self.defect == "crashes_on_two":
+                ids[2].strip()
+            if self.defect == "refuses_one_order" and ids != sorted(ids):
+                await context.abort(_Code.FAILED_PRECONDITION, "the devices must be given in order")
             if not ids:
                 await context.abort(_Code.INVALID_ARGUMENT, "no device is named")
             for name in ids:
@@ -398,9 +413,9 @@ class Served:
                 await context.abort(_Code.RESOURCE_EXHAUSTED, "one container at a time")
             self.allocated |= set(ids)
             await self._work(context)
-            if self.defect == "mixes_requests":
+            if self.defect in ("mixes_requests", "mixes_slowly"):
                 self.mixed = ids[0]
-                await anyio.sleep(0.002)
+                await anyio.sleep(0.002 if self.defect == "mixes_requests" else 0.5)
                 ids = [self.mixed]
             replies.append(self._reply(ids))
         if self.defect == "answers_the_first_only":

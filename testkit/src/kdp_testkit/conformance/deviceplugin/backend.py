@@ -83,18 +83,19 @@ class _Control(Control):
         mine = [device for device in devices if (device.resource or own) == self.resource]
         if not mine:
             return devices
+        model = next((device for device in mine if device.health.is_healthy), mine[0])
         if self.staging.devices is not None:
-            mine = [_copy(mine[0], f"conformance-{i}") for i in range(self.staging.devices)]
-        mine += [_copy(mine[0], name) for name in self.added]
+            mine = [_copy(model, f"conformance-{i}") for i in range(self.staging.devices)]
+        mine += [_copy(model, name) for name in self.added]
         if self.grown:
-            mine = [_copy(mine[0], f"conformance-{i:051d}") for i in range(self.grown)]
+            mine = [_copy(model, f"conformance-{i:051d}") for i in range(self.grown)]
         if self.staging.numa is not None:
             numa = self.staging.numa
             mine = [attrs.evolve(device, numa_nodes=tuple(numa[i % len(numa)])) for i, device in enumerate(mine)]
         devices = [device for device in devices if (device.resource or own) != self.resource] + mine
         if self.staging.second:
             devices += [
-                attrs.evolve(_copy(mine[0], f"second-{i}"), resource=f"{self.resource[:50]}-second") for i in range(2)
+                attrs.evolve(_copy(model, f"second-{i}"), resource=f"{self.resource[:50]}-second") for i in range(2)
             ]
         self.units = {device.id: device.unit for device in mine}
         return [device for device in devices if device.id not in self.hidden]
@@ -143,6 +144,7 @@ def _allocate(vendors: Callable[..., Any], control: _Control) -> Callable[..., A
                 raise
             finally:
                 control.entered -= 1
+            return ContainerEdits()  # the vendor's own call may take longer than a plugin waits at its end
         return await called(vendors, self, devices)
 
     def hangs(_self: DeviceBackend, _devices: Allocation) -> Any:

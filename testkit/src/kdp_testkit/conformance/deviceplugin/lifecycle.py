@@ -94,6 +94,10 @@ async def _sigterm_in_allocate(case: Case) -> str:
     return f"the reply came, the plugin ended after {took:.2f} s"
 
 
+_AT_THE_END = 1.0
+"""Seconds for which a plugin that was asked to end must wait for a call; 2 s after SIGTERM it has ended."""
+
+
 @asynccontextmanager
 async def _slow_allocate(case: Case) -> AsyncGenerator[PluginScene]:
     """Make a plugin whose Allocate takes long enough to be interrupted."""
@@ -107,6 +111,8 @@ async def _slow_allocate(case: Case) -> AsyncGenerator[PluginScene]:
         took = time.monotonic() - began
         if took < 0.3:
             raise NotApplicable(f"Allocate takes {took * 1000:.0f} ms: no signal can be sent in the middle of it")
+        if took > _AT_THE_END:
+            raise NotApplicable(f"Allocate takes {took:.1f} s: a plugin that ends need not wait for it so long")
         yield scene
 
 
@@ -167,6 +173,7 @@ async def _second(scene: PluginScene, *, needs_a_name: bool = True) -> str:
     )
     if instance.ending is not None:
         raise NotApplicable(f"a second instance beside the first {instance.ending}: {instance.output()[-200:]}")
+    await scene.filled()
     path = _opened(scene)[-1].socket_path
     if needs_a_name and path in before:
         raise scene.failed(f"the second instance registered the socket of the first, {Path(path).name}")

@@ -134,46 +134,80 @@ async def _device_recovers(case: Case) -> str:
 @CHECKS.add(
     8,
     "a burst of changes becomes few lists",
-    expected="1000 changes within a second: the first is sent at once, at most 20 lists follow in that second, and "
-    "the last one is correct",
+    expected="1000 changes a second, for a second or four times as long as one fault takes to be listed: a list comes "
+    "while they go on, at most 20 lists come in a second, and the last one is correct",
     rule=(
         "section 5: send the first change at once, combine later changes into lists 50 ms or more apart, and drop "
         "outdated lists"
     ),
-    cure="if no list came, poll more often than once a second, or watch for events; if too many came, combine "
-    "changes: after a list, wait 50 ms and send only the newest state",
+    cure="if no list came, do not wait until the changes end; if too many came, combine changes: after a list, wait "
+    "50 ms and send only the newest state",
     levers=("fail", "heal"),
     alone=True,
 )
 async def _burst(case: Case) -> str:
     async with case.connected() as scene:
         devices = await _units(scene, 4)
-        known = len(scene.lists)
-        began = time.monotonic()
-        flips, failed = 0, set[str]()
-        while flips < 1000 and time.monotonic() < began + 1.0:
-            device = devices[(flips * 7 + flips // 3) % len(devices)]
-            await (scene.instance.heal if device in failed else scene.instance.fail)(device)
-            failed ^= {device}
-            flips += 1
-            if flips % 25 == 0:
-                await anyio.sleep(max(0.0, began + flips / 1000 - time.monotonic()))
-        await scene.elapse(began + 1.0 - time.monotonic())
-        within = [e for e in scene.lists[known:] if e.time <= began + 1.0]
-        truth = {device: "Unhealthy" if device in failed else "Healthy" for device in devices}
-        await scene.until(
-            lambda: all(scene.health_of(device) == health for device, health in truth.items()),
-            case.limit(1.0),
-            f"after {flips} changes the last list was wrong",
-        )
-        scene.require(
-            within,
-            f"{flips} changes, and no list within a second: the plugin polls its hardware too seldom to see them",
-        )
-        first = within[0].time - began
-        scene.require(first <= case.limit(0.1), f"the first change was sent only after {first * 1000:.0f} ms")
-        scene.require(len(within) <= 20, f"{flips} changes became {len(within)} lists within one second")
-    return f"{flips} changes became {plural(len(within), 'list')}, the first after {first * 1000:.1f} ms"
+        saw = ""
+        for _ in range(_BURSTS):
+            # Measured again for each burst: the machine may have become busy.
+            looking = await _time_of_a_fault(scene, devices[0])
+            seconds = max(1.0, _LOOKS * looking)
+            flips, within, first = await _flips(scene, devices, seconds)
+            most = int(_LISTS_A_SECOND * seconds)
+            scene.require(len(within) <= most, f"{flips} changes became {len(within)} lists within {seconds:.0f} s")
+            if within:
+                return f"{flips} changes became {plural(len(within), 'list')}, the first after {first * 1000:.1f} ms"
+            alone = f"one fault was listed after {looking:.2f} s"
+            saw = f"{flips} changes, and no list within {seconds:.1f} s, though {alone}"
+        raise scene.failed(saw)
+
+
+_BURSTS = 3
+"""Bursts without a list after which the plugin is at fault: a busy machine may hold one list back, not three."""
+
+_LOOKS = 4
+"""A burst lasts for so many looks of a plugin that polls its hardware."""
+
+_LISTS_A_SECOND = 20
+
+
+async def _time_of_a_fault(scene: PluginScene, device: str) -> float:
+    """Make a device fail and heal it; return the seconds until the fault was listed."""
+    await scene.instance.fail(device)
+    took = await scene.until_not_healthy(device, f"{device} did not become Unhealthy")
+    await scene.instance.heal(device)
+    await scene.until_listed(device, "Healthy", f"{device} did not become Healthy again")
+    return took
+
+
+async def _flips(
+    scene: PluginScene, devices: list[str], seconds: float
+) -> tuple[int, list[events.ListReceived], float]:
+    """Make devices fail and heal by turns.
+
+    Returns the number of changes, the lists that came meanwhile, and the seconds until the first of them. At the end
+    all devices are healthy, and the last list is required to say so.
+    """
+    known, began = len(scene.lists), time.monotonic()
+    flips, failed = 0, set[str]()
+    while flips < 1000 * seconds and time.monotonic() < began + seconds:
+        device = devices[(flips * 7 + flips // 3) % len(devices)]
+        await (scene.instance.heal if device in failed else scene.instance.fail)(device)
+        failed ^= {device}
+        flips += 1
+        if flips % 25 == 0:
+            await anyio.sleep(max(0.0, began + flips / 1000 - time.monotonic()))
+    await scene.elapse(began + seconds - time.monotonic())
+    within = [e for e in scene.lists[known:] if e.time <= began + seconds]
+    truth = {device: "Unhealthy" if device in failed else "Healthy" for device in devices}
+    limit = scene.case.limit(1.0)
+    otherwise = f"after {flips} changes the last list was wrong"
+    await scene.until(lambda: all(scene.health_of(device) == truth[device] for device in devices), limit, otherwise)
+    for device in failed:
+        await scene.instance.heal(device)
+    await scene.until(lambda: all(scene.health_of(device) == "Healthy" for device in devices), limit, otherwise)
+    return flips, within, within[0].time - began if within else 0.0
 
 
 @CHECKS.add(
@@ -414,13 +448,14 @@ async def _ten_thousand(case: Case) -> str:
         before = _own_rss()
         instance = await scene.start(Staging(devices=10_000))
         await scene.connected()
+        await scene.filled()
         opened = scene.kubelet.events.of(events.StreamOpened, resource=scene.resource)[0]
         took = scene.lists[0].time - opened.time
         scene.require(took <= case.limit(1.0), f"the first list came {took:.2f} s after the stream was opened")
         scene.require(len(scene.listed) == 10_000, f"{len(scene.listed)} devices are listed")
         grown = instance.usage().rss - (0 if case.subject.has_process else before)
         scene.require(grown < 200 * _MIB, f"memory is {grown / _MIB:.0f} MiB more")
-        size = scene.lists[0].size_bytes
+        size = scene.lists[-1].size_bytes
     return (
         f"10000 devices in {size} bytes, {took * 1000:.0f} ms after the stream; {max(0, grown) / _MIB:.0f} MiB "
         "more memory"

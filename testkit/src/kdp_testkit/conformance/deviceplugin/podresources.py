@@ -134,8 +134,9 @@ async def _released(case: Case) -> str:
     cure="merge the entries by device id",
 )
 async def _twice(case: Case) -> str:
+    # A pod with one device: a plugin may refuse two.
     async with case.connected(Staging(asks_often=True, devices=2, numa=((0, 1),))) as scene:
-        pod = await scene.kubelet.admit(Pod.asking({scene.resource: 2}))
+        pod = await scene.kubelet.admit(Pod.asking({scene.resource: 1}))
         await _lists(scene)
         _held(scene, "with two entries for each device")
         await scene.kubelet.delete(pod.pod)
@@ -143,7 +144,7 @@ async def _twice(case: Case) -> str:
         returned, wanted = scene.instance.returned(), sorted(pod.devices(scene.resource))
         released = sorted(device for devices in returned for device in devices)
         scene.require(released == wanted, f"a pod with {ids(wanted)} ended, released were: {returned}")
-    return f"{ids(wanted)}, each on two nodes, were released once"
+    return f"{ids(wanted)}, on two nodes, was released once"
 
 
 @CHECKS.add(

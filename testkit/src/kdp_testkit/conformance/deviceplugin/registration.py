@@ -159,7 +159,27 @@ async def _first_list(case: Case) -> str:
         scene.require(not odd, f"device {odd[0].id!r} has the health {odd[0].health!r}" if odd else "")
         scene.require("" not in names, "a device has an empty id")
         await scene.quiet(case.span(0.5), events.ListReceived, resource=scene.resource)
-    return f"{plural(len(names), 'device')}, {first.healthy} healthy, {took * 1000:.0f} ms after the stream was opened"
+        late = "" if names or not scene.listed else await _late(scene)
+    return (
+        f"{plural(len(names), 'device')}, {first.healthy} healthy, {took * 1000:.0f} ms after the stream was opened"
+        f"{late}"
+    )
+
+
+async def _late(scene: PluginScene) -> str:
+    """Judge the first list of a second stream: a plugin may have no device at its start, but later it has them all."""
+    stream = scene.client.watch()
+    try:
+        first = await stream.next(scene.case.limit(1.0))
+    except TimeoutError:
+        raise scene.failed("a second stream got no list") from None
+    finally:
+        stream.cancel()
+    scene.require(
+        {device.id for device in first or ()} == set(scene.listed),
+        f"the first list of a second stream has {len(first or ())} of {len(scene.listed)} devices",
+    )
+    return f"; {plural(len(scene.listed), 'device')} came later, and are in the first list of a second stream"
 
 
 @CHECKS.add(

@@ -113,6 +113,12 @@ class PluginScene(Scene):
 
         return await self.until(holds, self.case.patience_for_connecting, f"no device list of {name} came")
 
+    async def filled(self) -> None:
+        """Wait until a healthy device is listed, if one was when the plugin was met: its first list may be empty."""
+        if self.case.facts.healthy:
+            seconds = self.case.patience_for_connecting
+            await self.until(lambda: self.healthy, seconds, f"no healthy device of {self.resource} was listed")
+
     async def quiet(self, seconds: float, *kinds: type[events.Event], resource: str | None = None) -> None:
         """Watch for the time that the scenario names, and fail at the first event of these kinds."""
         before = {kind: len(self.kubelet.events.of(kind, resource=resource)) for kind in kinds}
@@ -287,6 +293,7 @@ class Case:
             await scene.start(staging)
             for resource in self.facts.resources:
                 await scene.connected(resource)
+            await scene.filled()
             yield scene
 
     @asynccontextmanager

@@ -121,6 +121,9 @@ class DraScene(Scene):
         await self.until(lambda: self._named(), MEETING * max(self._patience, 0.2), "the driver was not registered")
         [self.driver] = self._named()
         await self.published()
+        with anyio.move_on_after(self.limit(1.0)):  # a driver may find its hardware later
+            while not await self.devices():
+                await self.elapse(_QUIET)
         until = time.monotonic() + self.limit(1.0)
         count = 0
         while len(self.writes()) != count and time.monotonic() < until:
@@ -235,7 +238,11 @@ class DraScene(Scene):
             if not device.get("taints") and not device.get("allowMultipleAllocations")
         ]
         if len(found) < count:
-            raise NotApplicable(f"{count} devices without taints are needed, {self.driver} publishes {len(found)}")
+            published = len(await self.devices())
+            raise NotApplicable(
+                f"the driver publishes {published} devices, of which {len(found)} have no taint and are for one claim "
+                f"alone; {count} such {'is' if count == 1 else 'are'} needed"
+            )
         return found[:count]
 
     async def delete_slices(self) -> None:
@@ -406,10 +413,15 @@ class DraScene(Scene):
     async def require_free(self, *devices: Mapping[str, Any]) -> None:
         """Prepare and unprepare a claim of devices that must be free.
 
+        A refused Prepare is repeated, as by the kubelet: a driver that has just started may find its devices later.
+
         Raises:
             Failed: It was refused.
         """
         claim = await self.claim(*(self.result(each, request=f"r{index}") for index, each in enumerate(devices)))
+        until = time.monotonic() + self.limit(0.5)
+        while (await self.prepare(claim))[claim.uid][1] and time.monotonic() < until:
+            await self.elapse(_QUIET)
         await self.prepared(claim)
         await self.unprepared(claim)
 

@@ -92,6 +92,8 @@ def _undated(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 )
 async def _edited(scene: DraScene) -> str:
     before = _undated(await scene.devices())
+    if not before:
+        raise NotApplicable("the driver publishes no device")
     victim = copy.deepcopy(next(each for each in await scene.slices() if each["spec"].get("devices")))
     victim["spec"]["devices"] = [{"name": "foreign"}]
     victim["spec"]["pool"]["resourceSliceCount"] = len(await scene.slices())
