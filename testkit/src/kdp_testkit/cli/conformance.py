@@ -264,12 +264,12 @@ def _list(mode: str, format: str) -> None:
 def _program(
     words: Sequence[str], assignments: Sequence[str], config: Path | None, flags: Mapping[str, str | None]
 ) -> tuple[Sequence[str], Host]:
-    """Return the command that starts what is judged, and the node whose paths its replies name.
+    """Return the command of the judged plugin, and the node of the paths in its replies.
 
     A recorded node lasts as long as the returned `kdp.hardware.Host`. All instances of a TARGET get the same one.
 
     Raises:
-        Refusal: There is no such program, or the TARGET or something that was given for it is wrong.
+        Refusal: There is no such program, or the TARGET, its parameters, or its configuration are wrong.
     """
     context = click.get_current_context()
     if not words:

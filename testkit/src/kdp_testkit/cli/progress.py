@@ -28,12 +28,12 @@ _ERASE = "\r\x1b[K"
 
 
 class ShownProgress(Progress):
-    """Writes each result as it comes, and on a terminal a last line with what runs.
+    """Writes the results one by one, and on a terminal a last line with the running checks.
 
     Args:
-        is_report: The results are the report itself, and go to stdout.
-        is_brief: The results go to stderr, one line each. Without it and ``is_report`` no result is written.
-        has_line: There is a last line with what runs.
+        is_report: Whether the results are the report itself, and go to stdout.
+        is_brief: Whether the results go to stderr, one line each.
+        has_line: Whether there is a last line with the running checks.
 
     Attributes:
         results: The results so far.
@@ -78,7 +78,7 @@ class ShownProgress(Progress):
         if not self._has_line:
             return
         if self._running:
-            # The oldest is the one for which the others wait.
+            # A line has room for one name, and the oldest check takes longest.
             otherwise = f"{', '.join(str(check.id) for check in self._running)} now: {self._running[0].name}"
         line = ", ".join(filter(None, (f"{len(self.results)} of {self._total} checks are done", otherwise)))
         width = shutil.get_terminal_size().columns - 1  # a full line would be broken, and stay

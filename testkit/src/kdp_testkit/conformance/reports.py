@@ -140,7 +140,7 @@ def _indented(text: str, by: int) -> str:
 
 
 def text_of(result: CheckResult) -> str:
-    """Return what the text report has of one result."""
+    """Return one result as in the text report."""
     lines = [f"{result.check.id:>3}  {_WORDS[result.status]:<6}  {result.check.name}"]
     if result.status == "failed":
         lines += [f"{'':13}{f'{name}:':<9} {_indented(text, 23)}" for name, text in result.reasons.items()]
@@ -150,7 +150,7 @@ def text_of(result: CheckResult) -> str:
 
 
 def end_of(report: ConformanceReport) -> str:
-    """Return what the text report has behind the results: the counts, and what to do first."""
+    """Return the end of the text report: the counts and the first step."""
     lines = ["", _head(report)]
     if any("section" in result.check.rule for result in report.of("failed")):
         lines = ["", _SECTIONS, *lines]
@@ -160,7 +160,7 @@ def end_of(report: ConformanceReport) -> str:
 
 
 def _first_step(report: ConformanceReport) -> str:
-    """Return what the plugin's author does first: cure the first failure, since later checks build on earlier ones."""
+    """Return the author's first step: the cure of the first failure, since later checks build on earlier ones."""
     if failed := report.of("failed"):
         check = failed[0].check
         return f"do first: {check.cure} (check {check.id}); then run --only {check.id}"

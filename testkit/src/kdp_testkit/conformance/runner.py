@@ -30,16 +30,16 @@ SceneT = TypeVar("SceneT")
 
 
 class Progress:
-    """Follows a run; a caller that wants to show it overrides the methods, which do nothing here."""
+    """Follows a run. The methods do nothing here; a subclass shows the run."""
 
     def begin(self, chosen: Sequence[ConformanceCheck]) -> None:
         """Take the checks that will be judged, before the first of them."""
 
     def start(self, check: ConformanceCheck) -> None:
-        """Take a check that begins now; others may run next to it."""
+        """Take a check that begins now. Other checks may run at the same time."""
 
     def end(self, result: CheckResult) -> None:
-        """Take the result of a check, as soon as it is known."""
+        """Take the result of a check immediately after it."""
 
 
 Play = Callable[["Check[SceneT]"], Awaitable[str]]
@@ -60,8 +60,8 @@ _SIMULATORS = (
     PodStopError,
     ScenarioError,
 )
-"""Errors that a plugin caused: of the simulated kubelet and API server if it did not do what a check took for granted,
-and kdp's own if a class cannot be served as it is."""
+"""Errors that a plugin caused. A check takes some behavior for granted, and the simulators raise errors without it. kdp
+raises errors of its own if it cannot serve a class."""
 
 
 class Runner(Generic[SceneT]):
@@ -70,8 +70,8 @@ class Runner(Generic[SceneT]):
     Args:
         checks: All that there are, in the order of their ids.
         profile: Which kubelet, for the report.
-        only: Ids; None: all.
-        skip: Ids that are left out.
+        only: Ids. `None` selects all checks.
+        skip: Ids to leave out.
         quick: Leave out those that must wait long.
         progress: Follows the run.
 
@@ -79,7 +79,7 @@ class Runner(Generic[SceneT]):
         chosen: The checks to be played.
 
     Raises:
-        ValueError: There is no check with such an id, or none is left.
+        ValueError: There is no check with such an id, or no check to run.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ async def _one_device(case: Case) -> str:
     cure="sort the ids before you make anything of them",
 )
 async def _any_order(case: Case) -> str:
-    """Look for a pair that the plugin allows: it may refuse all, or those of different cards."""
+    """Look for an allowed pair: a plugin may refuse all pairs, or two devices of different cards."""
     case.require_devices()
     refused: CallError | None = None
     async with case.connected() as scene:
@@ -104,7 +104,7 @@ async def _any_order(case: Case) -> str:
 
 
 _PAIRED = 8
-"""Devices of which each pair is tried: 56 calls, also if each takes a second."""
+"""Number of devices in the tried pairs. That makes 56 calls, and a call may take a second."""
 
 _BROKEN = ("INTERNAL", "UNAVAILABLE", "UNIMPLEMENTED", "DEADLINE_EXCEEDED", "CANCELLED", "DATA_LOSS")
 """Codes with which a plugin does not refuse a request but fails at it."""
@@ -284,10 +284,10 @@ async def _parallel(case: Case) -> str:
 
 
 _ALONE = 5.0
-"""Seconds in which devices are allocated one by one; a plugin whose Allocate is slow is judged by two of them."""
+"""Seconds for allocating devices one by one. If Allocate is slow, two devices are enough."""
 
 _TOGETHER = 10.0
-"""Seconds that all calls at once may take if the plugin serves one after another: half of the deadline of 20 s."""
+"""Seconds for all parallel calls if the plugin serves one after another: half of a plugin's deadline of 20 s."""
 
 
 @CHECKS.add(

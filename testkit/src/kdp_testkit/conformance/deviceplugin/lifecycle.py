@@ -95,7 +95,7 @@ async def _sigterm_in_allocate(case: Case) -> str:
 
 
 _AT_THE_END = 1.0
-"""Seconds for which a plugin that was asked to end must wait for a call; 2 s after SIGTERM it has ended."""
+"""Seconds for which a plugin must wait for a call after SIGTERM; it has 2 s for its whole shutdown."""
 
 
 @asynccontextmanager

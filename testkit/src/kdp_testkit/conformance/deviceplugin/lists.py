@@ -134,8 +134,7 @@ async def _device_recovers(case: Case) -> str:
 @CHECKS.add(
     8,
     "a burst of changes becomes few lists",
-    expected="1000 changes a second, for a second or four times as long as one fault takes to be listed: a list comes "
-    "while they go on, at most 20 lists come in a second, and the last one is correct",
+    expected="1000 changes a second: lists come while they go on, at most 20 in a second, and the last one is correct",
     rule=(
         "section 5: send the first change at once, combine later changes into lists 50 ms or more apart, and drop "
         "outdated lists"

@@ -84,7 +84,9 @@ def without_order(reply: ContainerReply) -> ContainerReply:
 
 
 def missing_artefacts(replies: Iterable[ContainerReply], cdi_dirs: Iterable[Path], root: str = "/") -> list[str]:
-    """Return what replies name that is neither on the node nor, as a file that the plugin has made, on this machine.
+    """Return the paths and CDI names of replies that do not exist.
+
+    A path exists below the node's root directory, or on this machine as a file of the plugin.
 
     Args:
         replies: The replies.

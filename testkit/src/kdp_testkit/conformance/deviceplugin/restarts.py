@@ -102,11 +102,11 @@ def _grow(pauses: list[float]) -> bool:
 
 
 async def _flap(scene: PluginScene, known: int) -> list[float]:
-    """Let five more streams end at once; return the seconds from the end of each stream so far to the next Register."""
+    """Drop five more streams; return the seconds from the end of each stream to the next Register."""
     limit = scene.case.limit(3.0)
     for number in range(known + 1, known + _FLAPS + 1):
         await scene.until(
-            # With its first list: of a stream that is closed before, the plugin need not know.
+            # A plugin may not notice a stream that ends before its first list.
             partial(_has_lists, scene, number),
             limit if number > 1 else scene.case.patience_for_connecting,
             f"stream {number} brought no list",

@@ -71,9 +71,9 @@ async def run_checks(
         profile: Which kubelet.
         resource: Which of the plugin's resources is judged; default: the one with most healthy devices.
         only: Ids; default: all.
-        skip: Ids that are left out.
+        skip: Ids to leave out.
         quick: Leave out those that must wait long.
-        jobs: How many checks run beside one another; default: as many as the subject bears.
+        jobs: Number of parallel checks; default: the subject's `width`.
         cdi_dirs: Where the plugin's CDI specs are.
         patience: Factor on every verdict's limit; for the kit's own tests.
         scale: Factor on the times that scenarios name; for the kit's own tests.
@@ -82,7 +82,7 @@ async def run_checks(
         kubelet: Makes the kubelets that the checks need; default: simulated ones.
 
     Raises:
-        ValueError: There is no such profile, resource, or check, or no check is left to run.
+        ValueError: There is no such profile, resource, or check, or no check to run.
     """
     name = profile_named(profile).name
     runner = Runner(CHECKS, profile=name, only=only, skip=skip, quick=quick, progress=progress)

@@ -102,7 +102,7 @@ class CommandSubject(Subject):
         command: The program and its arguments, with placeholders.
         levers: What the kit can do to its hardware.
         mount: Give it a private mount namespace with the simulated directories at ``/var/lib/kubelet``; needs root.
-        node_root: Where the node's root directory is, of which replies name the paths.
+        node_root: The node's root directory on this machine; replies name paths below it.
         environment: More variables for the program.
     """
 

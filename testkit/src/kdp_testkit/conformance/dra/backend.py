@@ -37,7 +37,7 @@ class _Hardware(Control):
 
     Attributes:
         can_jam: Whether the backend has a hook that could refuse to give hardware back.
-        allocations: How often the backend's own allocate was called; None: it has none.
+        allocations: Number of calls of the backend's own allocate. `None` if it has none.
         ids: The backend's ids of the devices, by their names in the slices.
     """
 

@@ -102,14 +102,14 @@ async def run_dra_checks(
         subject: The driver.
         profile: Which Kubernetes.
         only: Ids; default: all.
-        skip: Ids that are left out.
+        skip: Ids to leave out.
         quick: Leave out those that must wait long.
-        jobs: How many run beside one another; default: 4.
+        jobs: Number of parallel checks; default: 4.
         patience: Factor on every verdict's limit; for the kit's own tests.
         progress: Follows the run.
 
     Raises:
-        ValueError: There is no such profile or no check with such an id, or no check is left to run.
+        ValueError: There is no such profile or check, or no check to run.
     """
     name = profile_named(profile).name
     runner = Runner(CHECKS, profile=name, only=only, skip=skip, quick=quick, progress=progress)
