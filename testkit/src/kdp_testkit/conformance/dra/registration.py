@@ -278,7 +278,7 @@ async def _overlapping(scene: DraScene) -> tuple[tuple[Instance, str], tuple[Ins
     cure="keep the state in files, take a lock of the whole node for each call, name sockets by the pod's UID",
 )
 async def _overlap(scene: DraScene) -> str:
-    [device] = await scene.some()
+    [device] = await scene.some(alone=True)
     before = await scene.slices()
     (older, old), (_, new) = await _overlapping(scene)
     claim, other = await scene.claim(scene.result(device)), await scene.claim(scene.result(device))

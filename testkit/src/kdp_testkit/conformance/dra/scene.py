@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import time
+import uuid
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -225,23 +226,30 @@ class DraScene(Scene):
             if objects.SLICES in request and not request.startswith("GET")
         ]
 
-    async def some(self, count: int = 1) -> list[Object]:
-        """Return devices that any claim can have: on this node alone, untainted, exclusive; with their pool.
+    async def some(self, count: int = 1, *, alone: bool = False) -> list[Object]:
+        """Return untainted devices of this node with their pool: exclusive ones, or else devices that claims share.
+
+        Args:
+            count: How many.
+            alone: Whether the check needs devices for one claim alone.
 
         Raises:
             NotApplicable: There are not so many.
         """
-        found = [
+        published = [
             {**device, "pool": each["spec"]["pool"]["name"]}
             for each in await self.slices()
             for device in each["spec"].get("devices") or ()
-            if not device.get("taints") and not device.get("allowMultipleAllocations")
         ]
+        untainted = [device for device in published if not device.get("taints")]
+        found = [device for device in untainted if not device.get("allowMultipleAllocations")]
+        if len(found) < count and not alone:
+            found = untainted
         if len(found) < count:
-            published = len(await self.devices())
+            kind = "without a taint and for one claim alone" if alone else "without a taint"
             raise NotApplicable(
-                f"the driver publishes {published} devices, of which {len(found)} have no taint and are for one claim "
-                f"alone; {count} such {'is' if count == 1 else 'are'} needed"
+                f"the driver publishes {len(published)} devices, {len(found)} of them {kind}; "
+                f"{count} such {'is' if count == 1 else 'are'} needed"
             )
         return found[:count]
 
@@ -294,23 +302,24 @@ class DraScene(Scene):
         """Return a claim as the API server has it."""
         return await self.server.ask("GET", objects.claims(claim.name))
 
-    async def claimed(self) -> tuple[Object, ClaimEntry]:
-        """Return a device that any claim can have, and a claim to which it is allocated.
+    async def claimed(self, *, alone: bool = False) -> tuple[Object, ClaimEntry]:
+        """Return a device as `some` does, and a claim to which it is allocated.
 
         Raises:
             NotApplicable: There is no such device.
         """
-        [device] = await self.some()
+        [device] = await self.some(alone=alone)
         return device, await self.claim(self.result(device))
 
     async def rivals(self) -> tuple[Object, ClaimEntry, ClaimEntry]:
         """Return a device and two claims to both of which it is allocated."""
-        device, claim = await self.claimed()
+        device, claim = await self.claimed(alone=True)
         return device, claim, await self.claim(self.result(device))
 
     def result(self, device: Mapping[str, Any], **more: Any) -> Object:
-        """Return the result of an allocation of a device."""
-        return objects.result(self.driver, device["name"], **{"pool": device["pool"], **more})
+        """Return the result of an allocation of a device, or of a share of its own if claims share the device."""
+        share = {"shareID": str(uuid.uuid4())} if device.get("allowMultipleAllocations") else {}
+        return objects.result(self.driver, device["name"], **{"pool": device["pool"], **share, **more})
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
