@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import os
 import subprocess
 import sys
@@ -49,9 +48,8 @@ def main() -> int:
             if found is None:
                 return 1
             judgements[peer.name] = found
-            print(f"{peer.name}: {len(found.passed)} passed, {len(found.failed)} failed, {found.seconds:.0f} s")
-    order = [*(name for name in NAMES if name in judgements), *sorted(judgements.keys() - set(NAMES))]
-    write([judgements[name] for name in order])
+            print(f"{peer.name}: {found.count('passed')} passed, {found.count('failed')} failed, {found.seconds:.0f} s")
+    write(judgements)
     print(f"written: {os.path.relpath(PAGE)}")
     return 0
 
@@ -67,7 +65,7 @@ def judge(peer: Peer, profile: str) -> Judgement | None:
         print(f"{peer.name}: not judged: {done.stderr.strip()}", file=sys.stderr)
         return None
     return Judgement.of(
-        json.loads(done.stdout),
+        done.stdout,
         name=peer.name,
         version=peer.version,
         remark=peer.remark,

@@ -12,116 +12,133 @@ import attrs
 
 from kdp_testkit.conformance import CHECKS
 
-__all__ = ["DATA", "PAGE", "Judgement", "page", "read", "write"]
+from .evidence import EVIDENCE
+from .roster import NAMES
+
+__all__ = ["DATA", "PAGE", "Judgement", "in_order", "page", "read", "write"]
 
 _EXPLANATION: Final = Path(__file__).resolve().parents[3] / "docs" / "explanation"
-DATA: Final = _EXPLANATION / "peers.json"
+DATA: Final = _EXPLANATION / "peers"
 PAGE: Final = _EXPLANATION / "peers.md"
 
-_MARKS: Final = {"passed": "✓", "failed": "✗", "not_applicable": ""}
+_MARKS: Final = {"passed": "✓", "failed": "✗", "not_applicable": "n/a", None: ""}
 
 
 @attrs.frozen(kw_only=True)
 class Judgement:
-    """What the kit said of one plugin.
+    """The kit's report of one plugin.
 
     Attributes:
         name: The plugin.
         version: Of the plugin.
         remark: How it was run here.
         date: The day.
-        profile: Which kubelet was simulated.
         seconds: How long the kit took.
-        passed: The ids of the checks that it passed.
-        failed: What was seen in the others, by id.
+        report: The kit's JSON report, with "…" for the directories that it made.
     """
 
     name: str
     version: str
     remark: str
     date: str
-    profile: str
     seconds: float
-    passed: Sequence[int]
-    failed: Mapping[int, str]
+    report: Mapping[str, Any]
 
     @classmethod
-    def of(cls, report: Mapping[str, Any], **about: Any) -> Judgement:
-        """Keep what matters of the kit's JSON report."""
-        checks = report["checks"]
-        return cls(
-            profile=report["profile"],
-            passed=[check["id"] for check in checks if check["status"] == "passed"],
-            failed={check["id"]: _kept(check["saw"]) for check in checks if check["status"] == "failed"},
-            **about,
-        )
+    def of(cls, report: str, **about: Any) -> Judgement:
+        """Keep the kit's JSON report, without the paths of this machine."""
+        return cls(report=json.loads(re.sub(r"/tmp/kdp-[\w-]+", "…", report)), **about)
 
-    def status(self, check: int) -> str:
+    @property
+    def profile(self) -> str:
+        """Which kubelet was simulated."""
+        return str(self.report["profile"])
+
+    def of_status(self, status: str) -> dict[int, str]:
+        """Return the first line of each check with this status, by id."""
+        checks = (check for check in self.report["checks"] if check["status"] == status)
+        return {check["id"]: check["saw"].partition("\n")[0][:300] for check in checks}
+
+    def mark(self, id: int) -> str:
         """Return the mark of a check."""
-        return _MARKS["passed" if check in self.passed else "failed" if check in self.failed else "not_applicable"]
+        return _MARKS[next((check["status"] for check in self.report["checks"] if check["id"] == id), None)]
 
-
-def _kept(saw: str) -> str:
-    """Return the first line without what is different each time."""
-    return re.sub(r"/tmp/kdp-\w+", "…", saw.partition("\n")[0])[:300]
+    def count(self, status: str) -> str:
+        """Return how many checks have this status; a report from before they were kept has no reasons."""
+        return str(self.report["summary"].get(status, "not kept"))
 
 
 def read() -> dict[str, Judgement]:
-    """Return what was kept, by name."""
-    if not DATA.exists():
-        return {}
-    kept = [
-        Judgement(**{**fields, "failed": {int(id): saw for id, saw in fields["failed"].items()}})
-        for fields in json.loads(DATA.read_text())
-    ]
+    """Return the judgements that were kept, by name."""
+    kept = [Judgement(**json.loads(file.read_text())) for file in sorted(DATA.glob("*.json"))]
     return {judgement.name: judgement for judgement in kept}
 
 
-def write(judgements: Sequence[Judgement]) -> None:
-    """Keep them, one check's sentence a line, and write the page."""
-    DATA.write_text(json.dumps([attrs.asdict(each) for each in judgements], indent=1, ensure_ascii=False) + "\n")
-    PAGE.write_text(page(judgements))
+def in_order(judgements: Mapping[str, Judgement]) -> list[Judgement]:
+    """Return those that `make peers` judges first, and then the others."""
+    return [judgements[name] for name in (*NAMES, *sorted(judgements.keys() - set(NAMES))) if name in judgements]
+
+
+def write(judgements: Mapping[str, Judgement]) -> None:
+    """Keep each one in a file of its own, and write the page."""
+    DATA.mkdir(exist_ok=True)
+    for each in judgements.values():
+        (DATA / f"{each.name}.json").write_text(json.dumps(attrs.asdict(each), indent=1, ensure_ascii=False) + "\n")
+    PAGE.write_text(page(in_order(judgements)))
 
 
 def page(judgements: Sequence[Judgement]) -> str:
-    """Return the page."""
+    """Return the page.
+
+    Raises:
+        KeyError: A check failed a plugin, and `EVIDENCE` does not say why that is a fault.
+    """
     rows = [
-        f"| {each.name} | {each.version or 'not told'} | {len(each.passed)} | {len(each.failed)} | "
-        f"{each.seconds:.0f} s | {each.date}, {each.profile} | {each.remark} |"
+        f"| [{each.name}](peers/{each.name}.json) | {each.version or 'not told'} | {each.count('passed')} | "
+        f"{each.count('failed')} | {each.count('not_applicable')} | {each.seconds:.0f} s | "
+        f"{each.date}, {each.profile} | {each.remark} |"
         for each in judgements
     ]
     checks = [
-        f"| {check.id} | {check.name} | " + " | ".join(each.status(check.id) for each in judgements) + " |"
+        f"| {check.id} | {check.name} | " + " | ".join(each.mark(check.id) for each in judgements) + " |"
         for check in CHECKS
-        if any(check.id in each.passed or check.id in each.failed for each in judgements)
     ]
-    silent = [
-        str(check.id)
-        for check in CHECKS
-        if not any(check.id in each.passed or check.id in each.failed for each in judgements)
-    ]
+    failed = sorted({id for each in judgements for id in each.of_status("failed")})
+    faults = [f"- {id}: {EVIDENCE[id]}" for id in failed]
     stories = [
-        f"### {each.name}\n\n" + "\n".join(f"- {id}: {_escaped(saw)}" for id, saw in each.failed.items())
+        f"### {each.name}\n\n" + "\n".join(f"- {id}: {_escaped(saw)}" for id, saw in found.items())
         for each in judgements
-        if each.failed
+        if (found := each.of_status("failed"))
     ]
     return (
         "\n\n".join(
             [
                 _HEAD,
-                "## Who was judged\n\n"
-                "| plugin | version | passed | failed | took | on, kubelet | how it was run |\n"
-                "|---|---|---|---|---|---|---|\n" + "\n".join(rows),
-                "## Check by check\n\n✓ passed, ✗ failed, empty: not applicable, or not run because it waits long.\n\n"
+                "## Who was judged\n\nThe name leads to the kit's report.\n\n"
+                "| plugin | version | passed | failed | not applicable | took | on, kubelet | how it was run |\n"
+                "|---|---|---|---|---|---|---|---|\n" + "\n".join(rows),
+                "## Check by check\n\n✓ passed, ✗ failed, n/a not applicable, empty: not run, as it waits long.\n\n"
                 f"| id | what holds | {' | '.join(each.name for each in judgements)} |\n"
                 f"|---|---|{'---|' * len(judgements)}\n" + "\n".join(checks),
-                f"Of these checks nothing could be said about any of them: {', '.join(silent)}.",
+                "## Why these are faults\n\nWhat the kubelet does, and where its source is. The sections are those of "
+                "the [contract](kubelet.md), whose facts the real device managers have shown.\n\n" + "\n".join(faults),
                 "## What was seen\n\nThe first line of each failed check.",
                 *stories,
+                "## Why a check was not applicable",
+                *(_reasons(each) for each in judgements),
             ]
         )
         + "\n"
     )
+
+
+def _reasons(judgement: Judgement) -> str:
+    """Return the reasons of one plugin, each with the ids of its checks."""
+    ids: dict[str, list[str]] = {}
+    for id, reason in judgement.of_status("not_applicable").items():
+        ids.setdefault(reason, []).append(str(id))
+    lines = [f"- {', '.join(found)}: {_escaped(reason)}" for reason, found in ids.items()]
+    return f"### Not applicable to {judgement.name}\n\n" + ("\n".join(lines) or "The reasons were not kept.")
 
 
 def _escaped(text: str) -> str:
@@ -153,4 +170,5 @@ That is a way to live; the
 - A program's hardware cannot be made to fail from outside without levers, \
 so all checks on failing and vanishing devices
   are not applicable here, also to kdp's examples. In process they are judged in full.
+- "Not applicable" has a reason: what the plugin declares or lacks. The reasons are at the end of the page.
 - Whoever finds himself judged wrongly has found a bug of the kit; please tell us."""
