@@ -45,6 +45,13 @@ async def test_a_habit_of_go_plugins_is_no_defect(number: int, habit: str, route
     report.raise_if_failed()
 
 
+async def test_a_busy_machine_was_taken_for_a_plugin_that_polls_too_seldom(tmp_path: Path) -> None:
+    """Each list comes 1.2 s after its change, so that none came within the second of the burst."""
+    report = await run_checks(BareSubject("is_starved", tmp_path), only=[8], cdi_dirs=[tmp_path])
+    report.raise_if_failed()
+    assert report.summary["passed"] == 1
+
+
 async def test_a_program_was_excused_when_it_dropped_a_device_that_a_pod_holds(tmp_path: Path) -> None:
     """The verdict said that the simulated kubelet serves no pod-resources API, which it did for long."""
     subject = BareSubject("drops_the_held", tmp_path, "kubelet")
