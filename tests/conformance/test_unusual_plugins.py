@@ -89,6 +89,7 @@ FALSE: list[tuple[type[Correct], tuple[int, ...], bool]] = [
     (IdsOfEveryForm, (38, 40, 52, 53), True),
     (EmptyAtFirst, (12, 20), True),
     (RecordedNode, (24,), True),
+    (OneIsSick, (44, 48, 52, 53), True),
 ]
 """Which checks once gave a false verdict on which plugin, and whether on it as a DRA driver."""
 

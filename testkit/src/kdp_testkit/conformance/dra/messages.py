@@ -60,9 +60,11 @@ async def _long_message(scene: DraScene) -> str:
     def reports() -> list[events.HealthReceived]:
         return scene.kubelet.events.of(events.HealthReceived)
 
-    await scene.reported()
+    known = (await scene.reported()).unhealthy
     await scene.instance.fail_saying(device["name"], "é" * 900)
-    await scene.until(lambda: reports()[-1].unhealthy, scene.limit(1.0), "the kubelet got no report that it failed")
+    await scene.until(
+        lambda: reports()[-1].unhealthy > known, scene.limit(1.0), "the kubelet got no report that it failed"
+    )
     message = reports()[-1].messages.get(device["name"], "")
     await scene.instance.heal(device["name"])
     scene.require(message, "the report has no message")

@@ -228,17 +228,17 @@ async def _without(scene: DraScene) -> str:
     levers=("fail", "heal"),
 )
 async def _unhealthy(scene: DraScene) -> str:
-    await scene.reported()
+    known = (await scene.reported()).unhealthy  # other devices may be unhealthy all the time
     [device] = await scene.some()
     await scene.instance.fail(device["name"])
 
     def sick() -> bool:
-        return scene.kubelet.events.of(events.HealthReceived)[-1].unhealthy > 0
+        return scene.kubelet.events.of(events.HealthReceived)[-1].unhealthy > known
 
     took = await scene.until(sick, scene.limit(1.0), "the kubelet got no report that the device failed")
 
     async def tainted() -> bool:
-        return any(each.get("taints") for each in await scene.devices())
+        return any(each.get("taints") for each in await scene.devices() if each["name"] == device["name"])
 
     keeps = "DRADeviceTaints" in scene.server.api.profile.gates
     if keeps:
@@ -291,7 +291,7 @@ async def _names(scene: DraScene) -> list[str]:
 
 async def _settled(scene: DraScene, devices: list[Any], otherwise: str) -> float:
     async def is_so() -> bool:
-        return await scene.devices() == devices
+        return _undated(await scene.devices()) == _undated(devices)
 
     return await scene.until(is_so, scene.limit(3.0), otherwise)
 
@@ -369,7 +369,7 @@ async def _new_node(scene: DraScene) -> str:
 )
 async def _dropped(scene: DraScene) -> str:
     api = scene.server.api
-    before = await scene.devices()
+    before = [each for each in await scene.devices() if not each.get("taints")]  # the others are withheld as well
     [device] = await scene.some()
     gates = api.profile
     api.profile = attrs.evolve(gates, gates=gates.gates - {TAINTS})
@@ -407,6 +407,8 @@ async def _dropped(scene: DraScene) -> str:
 )
 async def _flips(scene: DraScene) -> str:
     before = await scene.devices()
+    reports = scene.kubelet.events.of(events.HealthReceived)
+    known = reports[-1].unhealthy if reports else 0
     [device] = await scene.some()
     count, flips, began = len(scene.writes()), 0, time.monotonic()
     while time.monotonic() - began < 2.0:
@@ -422,7 +424,7 @@ async def _flips(scene: DraScene) -> str:
     reports = scene.kubelet.events.of(events.HealthReceived)
     if reports:
         await scene.until(
-            lambda: not scene.kubelet.events.of(events.HealthReceived)[-1].unhealthy,
+            lambda: scene.kubelet.events.of(events.HealthReceived)[-1].unhealthy <= known,
             scene.limit(1.0),
             "after the flips the kubelet's last report has the device unhealthy",
         )
