@@ -369,7 +369,8 @@ async def _new_node(scene: DraScene) -> str:
 )
 async def _dropped(scene: DraScene) -> str:
     api = scene.server.api
-    before = [each for each in await scene.devices() if not each.get("taints")]  # the others are withheld as well
+    # The driver withholds tainted devices, too.
+    before = [each for each in await scene.devices() if not each.get("taints")]
     [device] = await scene.some()
     gates = api.profile
     api.profile = attrs.evolve(gates, gates=gates.gates - {TAINTS})
