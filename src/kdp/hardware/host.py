@@ -287,7 +287,7 @@ class Host:
     def _not_mounted(self, host_path: str) -> str:
         """Return the cause if the plugin's container does not see a whole directory of the node, such as ``/dev``."""
         top = f"/{host_path.lstrip('/').partition('/')[0]}"
-        if self.root is _SLASH or os.path.lexists(self.inside(top)):
+        if top == host_path or self.root is _SLASH or os.path.lexists(self.inside(top)):
             return ""
         return f": the node's {top} is not mounted at {self.inside(top)}; kdp manifests mounts what needs() declares"
 

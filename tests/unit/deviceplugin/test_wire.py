@@ -116,6 +116,7 @@ def test_what_cannot_be_given_is_an_error_with_its_reason(
     edits: kdp.ContainerEdits, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "dev").mkdir()
     with pytest.raises(InvalidValueError) as caught:
         wire.render(edits, Host(tmp_path))
     assert str(caught.value) == message
