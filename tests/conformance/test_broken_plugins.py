@@ -77,7 +77,7 @@ async def test_one_pause_of_the_plugin_is_not_taken_for_an_answer_to_noise(
         readings += 1
         used = of_process(pid)
         # The first two are of the kit's own noise, the last of the plugin's.
-        return attrs.evolve(used, cpu=used.cpu + 0.08) if readings >= 4 else used
+        return attrs.evolve(used, of_threads={**used.of_threads, 0: (0.08, 0.0)}) if readings >= 4 else used
 
     monkeypatch.setattr(Usage, "of_process", with_a_pause)
     report = await run_checks(BareSubject("", tmp_path, "watcher"), only=[25], cdi_dirs=[tmp_path], scale=0.02)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import abc
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Literal
 
 import attrs
@@ -127,13 +128,30 @@ class Usage:
         rss: Bytes of resident memory.
         fds: Open descriptors.
         threads: Threads.
-        cpu: Seconds of processor time since its start.
+        of_threads: Seconds that each thread has run, and has waited for a processor, by its id.
     """
 
     rss: int
     fds: int
     threads: int
-    cpu: float
+    of_threads: Mapping[int, tuple[float, float]] = attrs.field(factory=dict[int, tuple[float, float]])
+
+    def share_since(self, before: Usage, seconds: float) -> float:
+        """Return the share of a processor that the process has used.
+
+        Seconds in which a thread waited for a processor do not count: on a busy machine a thread that never rests
+        gets little of one.
+
+        Args:
+            before: Its usage at the beginning.
+            seconds: Seconds since then.
+        """
+        shares: list[float] = []
+        for thread, (ran, waited) in self.of_threads.items():
+            ran_before, waited_before = before.of_threads.get(thread, (0.0, 0.0))
+            used = ran - ran_before
+            shares.append(used / max(seconds - (waited - waited_before), used, 1e-9))
+        return sum(shares)
 
     @classmethod
     def of_process(cls, pid: int) -> Usage:
@@ -143,11 +161,17 @@ class Usage:
         with open(f"/proc/{pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
+        of_threads: dict[int, tuple[float, float]] = {}
+        for name in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):  # it has just ended
+                with open(f"/proc/{pid}/task/{name}/schedstat") as schedstat:
+                    ran, waited, _ = map(int, schedstat.read().split())
+                of_threads[int(name)] = ran / 1e9, waited / 1e9
         return cls(
             rss=rss,
             fds=len(os.listdir(f"/proc/{pid}/fd")),
             threads=int(fields[17]),
-            cpu=ticks / os.sysconf("SC_CLK_TCK"),
+            of_threads=of_threads or {pid: (ticks / os.sysconf("SC_CLK_TCK"), 0.0)},  # a kernel without this file
         )
 
 

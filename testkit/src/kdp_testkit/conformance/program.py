@@ -161,7 +161,7 @@ class _Process(Instance):
         try:
             return Usage.of_process(self._process.pid)
         except OSError:
-            return Usage(rss=0, fds=0, threads=0, cpu=0.0)  # it has ended; the check will see that
+            return Usage(rss=0, fds=0, threads=0)  # it has ended; the check will see that
 
     @override
     async def fail(self, device: str) -> None:

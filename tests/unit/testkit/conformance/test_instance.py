@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
 import pytest
+from tests.waiting import until
 
 from kdp_testkit.conformance.checks import NotApplicable
-from kdp_testkit.conformance.instance import LeverName, Levers, SharedLevers
+from kdp_testkit.conformance.instance import LeverName, Levers, SharedLevers, Usage
 
 pytestmark = pytest.mark.anyio
 
@@ -59,3 +66,28 @@ async def test_without_a_lever_to_undo_it_nothing_is_pulled() -> None:
     await levers.undo()
     with pytest.raises(NotApplicable, match="the lever 'heal' was not given"):
         await levers.pull("heal", "a")
+
+
+@pytest.fixture
+def spins() -> Iterator[list[int]]:
+    """More processes that never rest than the machine has processors, by their ids."""
+    found = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        yield [each.pid for each in found]
+    finally:
+        for each in found:
+            each.kill()
+            each.wait()
+
+
+async def test_a_plugin_that_spins_on_a_busy_machine_was_taken_for_one_that_rests(spins: list[int]) -> None:
+    """It got 7 % of a processor, since others took the rest."""
+
+    def ran() -> float:
+        return sum(seconds for pid in spins for seconds, _ in Usage.of_process(pid).of_threads.values())
+
+    before, began, used = [Usage.of_process(pid) for pid in spins], time.monotonic(), ran()
+    await until(lambda: ran() > used + 1.0)
+    seconds = time.monotonic() - began
+    shares = [Usage.of_process(pid).share_since(was, seconds) for pid, was in zip(spins, before, strict=True)]
+    assert min(shares) > 0.7

@@ -374,7 +374,7 @@ async def _noise(case: Case) -> str:
         async with scene.kubelet.checkpoint_noise(100):
             before, began = scene.instance.usage(), time.monotonic()
             await scene.quiet(span, events.ListReceived, events.RegisterReceived, events.StreamEnded)
-            used = _share(before, scene.instance.usage(), time.monotonic() - began) - own
+            used = scene.instance.usage().share_since(before, time.monotonic() - began) - own
         scene.require(used < 0.5, f"the plugin used {used:.0%} of a processor because of the noise")
     return f"{span:.0f} s of noise, no list, no Register, {max(0.0, used):.0%} of a processor"
 
@@ -392,11 +392,7 @@ async def _share_of_the_kit(scene: PluginScene) -> float:
     async with scene.case.node() as other, other.kubelet.checkpoint_noise(100):
         before, began = scene.instance.usage(), time.monotonic()
         await other.elapse(1.0)
-        return _share(before, scene.instance.usage(), time.monotonic() - began)
-
-
-def _share(before: Usage, after: Usage, seconds: float) -> float:
-    return (after.cpu - before.cpu) / max(seconds, 0.001)
+        return scene.instance.usage().share_since(before, time.monotonic() - began)
 
 
 @CHECKS.add(

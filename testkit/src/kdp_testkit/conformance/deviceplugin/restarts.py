@@ -200,7 +200,7 @@ async def _processor(scene: PluginScene, seconds: float) -> float:
     """Return the share of a processor that the plugin uses while nothing happens."""
     before, began = scene.instance.usage(), time.monotonic()
     await scene.quiet(seconds, events.RegisterReceived)
-    return (scene.instance.usage().cpu - before.cpu) / (time.monotonic() - began)
+    return scene.instance.usage().share_since(before, time.monotonic() - began)
 
 
 @CHECKS.add(
