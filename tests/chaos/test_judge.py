@@ -157,10 +157,24 @@ def test_a_device_is_not_prepared_again_before_an_owed_release() -> None:
     answer = [("pool", "toy0", ("id",))]
     envs = {"id": {"TOY_TOY0": "toy0", "NUMBER_R0": "1"}}
     judge.allocated("one", "r0", "1", ["toy0"], is_recorded=True)
+    judge.pre_started("one", "r0", "1", ["toy0"])
     judge.prepared("one", answer, envs)
     judge.leaving("one")
     judge.unprepared("one", [])
     assert judge.owed_after_unprepare == ["one/r0"]
     judge.allocated("two", "r0", "2", ["toy0"], is_recorded=False)
+    judge.pre_started("two", "r0", "2", ["toy0"])
     judge.prepared("two", answer, {"id": {**envs["id"], "NUMBER_R0": "2"}})
     assert [text[:6] for text in judge.violations] == ["rule 9", "rule 3"]
+
+
+def test_a_claim_is_not_answered_before_prepare_container() -> None:
+    judge = DraJudge()
+    judge.allocated_by_scheduler("one", "one", {"r0": ("toy0",)})
+    answer = [("pool", "toy0", ("id",))]
+    envs = {"id": {"TOY_TOY0": "toy0", "NUMBER_R0": "1"}}
+    judge.allocated("one", "r0", "1", ["toy0"], is_recorded=True)
+    judge.prepared("one", answer, envs)
+    assert judge.violations.pop() == "rule 2: one was answered before prepare_container was called for ['r0']"
+    judge.pre_started("one", "r0", "2", ["toy0"])
+    assert [text[:6] for text in judge.violations] == ["rule 2", "rule 2"], "called for a prepared claim; other number"

@@ -411,7 +411,7 @@ def test_rubbish_is_judged(tmp_path: Path) -> None:
     assert "failed to unmarshal the received message" in done.stdout
 
 
-BOARDS = Path(__file__).parents[2] / "examples/fpga/tests/data/dfl-6.1.tar.gz"
+BOARDS = Path(__file__).parents[2] / "examples/fpga/src/kdp_fpga/recorded_node.tar.gz"
 
 
 @pytest.mark.slow

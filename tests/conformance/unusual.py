@@ -25,7 +25,7 @@ from kdp_testkit.conformance import Levers
 
 __all__ = ["CORRECT", "SABOTAGED", "Correct", "Sabotaged"]
 
-BOARDS: Final = Path(__file__).parents[2] / "examples/fpga/tests/data/dfl-6.1.tar.gz"
+BOARDS: Final = Path(__file__).parents[2] / "examples/fpga/src/kdp_fpga/recorded_node.tar.gz"
 """Two boards with three ports."""
 
 

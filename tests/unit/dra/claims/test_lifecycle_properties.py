@@ -113,7 +113,7 @@ class OnPaper(ClaimLifecycle):
 class HooksOnPaper:
     """The backend of a life."""
 
-    backend = SimpleNamespace(resource="example.com/widget", config=None)
+    backend = SimpleNamespace(resource="example.com/widget", config=None, joined_env={})
 
     def __init__(self, life: Life) -> None:
         self._life = life
