@@ -142,13 +142,8 @@ class AllocationError(KdpError):
 
     The text is what the pod's author reads in ``kubectl describe pod``: one sentence, without secrets.
 
-    Attributes:
-        hook: The hook that raised it, which kdp sets; "" if kdp itself did.
-
     Who acts: the pod's author.
     """
-
-    hook: str = ""
 
 
 class ClaimError(KdpError):

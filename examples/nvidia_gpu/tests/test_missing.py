@@ -45,6 +45,9 @@ def test_a_gpu_that_nvml_does_not_report_was_missing_in_silence(make: Make, capl
         devices = {device.id: device for device in backend.discover()}
         assert [*devices] == [GPU(0), GPU(1), BUS(2)]
         assert devices[BUS(2)].health.reason == _reason(2)
+        given = kdp.Allocation(resource="nvidia.com/gpu", devices=(devices[BUS(2)],), deadline=0.0, admin_access=True)
+        with pytest.raises(kdp.AllocationError, match="NVML does not report it"):
+            backend.allocate(given)
         assert devices[BUS(2)].attributes["resource.kubernetes.io/pciBusID"] == BUS(2)
         labels = backend.labels([*devices.values()])
         assert backend.links([*devices.values()])

@@ -353,7 +353,7 @@ def _restore(handler: StderrHandler, level: int, culprit: str) -> None:
     if logging.root.manager.disable >= logging.WARNING:
         ways.append(f"by logging.disable({logging.getLevelName(logging.root.manager.disable)})")
         logging.disable(logging.NOTSET)
-    if handler not in root.handlers:
+    if handler not in root.handlers and not any(map(_is_seen, root.handlers)):
         ways.append("by removing its handler")
         root.addHandler(handler)
     if root.level > max(level, logging.WARNING):
@@ -376,7 +376,14 @@ _restored: set[str] = set()
 
 
 def _is_silent(each: logging.Logger) -> bool:
-    return each.disabled or each.level > logging.WARNING or not each.propagate
+    is_cut_off = not each.propagate and not each.handlers  # one with a handler of its own is somebody's choice
+    return each.disabled or each.level > logging.WARNING or is_cut_off
+
+
+def _is_seen(handler: logging.Handler) -> bool:
+    """Return whether a handler of somebody else writes to stderr or stdout."""
+    stream: object = getattr(handler, "stream", None)
+    return stream is not None and stream in (sys.stderr, sys.stdout, sys.__stderr__, sys.__stdout__)
 
 
 def take_over() -> None:

@@ -366,8 +366,9 @@ class DeviceBackend(abc.ABC):
 
         A DRA driver has no moment before each start. It calls the hook once for each request of a claim and boot of
         the node: after ``allocate`` of all requests, and before the kubelet starts the first pod of the claim. The
-        record of the claim says so, so no second pod, restart of a container or of the driver repeats the call; after
-        an exception the next Prepare does. See ``prepares_every_start``. Source: DRA contract section 3.
+        record of the claim says so, so no second pod, restart of a container or of the driver repeats the call. A
+        Prepare that has failed is repeated with all its hooks. See ``prepares_every_start``. Source: DRA contract
+        section 3.
         """
 
     def released(self, devices: Allocation) -> Awaitable[None] | None:

@@ -134,7 +134,8 @@ def _capacity(name: str, value: Amount) -> Amount:
     return amount
 
 
-_MEMORY = re.compile("memory|vram|hbm", re.IGNORECASE)
+_MEMORY = re.compile("(memory|vram|hbm)$", re.IGNORECASE)
+"""Not every name with the word is an amount of memory: memoryChannels are counted."""
 
 _LEAST_MEMORY = 2**20
 """Bytes. Drivers report memory in MiB or GiB, and these numbers are below it."""

@@ -189,7 +189,7 @@ _CHECKS = {
     "release_policy": _must(lambda value: value in ("notify", "scrub"), "be 'notify' or 'scrub'"),
     "unused_hooks": _unused_hooks,
     "measurements": _measurements,
-    "prepares_every_start": _must(lambda value: value in (True, False, None), "be True, False, or None"),
+    "prepares_every_start": _must(lambda value: value is None or isinstance(value, bool), "be True, False, or None"),
     "measure_interval": _must(
         lambda value: _is_number(value) and 0 < value < math.inf, "be a number of seconds above 0; valid is 10.0"
     ),
@@ -229,9 +229,14 @@ def check_signatures(backend: DeviceBackend) -> None:
             ) from None
 
 
-def _check_cache(name: str, hook: Any) -> None:
-    """Refuse a hook in a cache, such as `functools.lru_cache`: its first answer would be the answer forever."""
-    if hasattr(inspect.unwrap(hook, stop=lambda each: hasattr(each, "cache_info")), "cache_info"):
+_WITHOUT_ARGUMENTS: Final = frozenset(("discover", "open", "close", "counters", "measure", "needs"))
+
+
+def _check_cache(name: str, hook_name: str, hook: Any) -> None:
+    """Refuse a hook without arguments in `functools.lru_cache`: its first answer would be the answer forever."""
+    if hook_name not in _WITHOUT_ARGUMENTS:
+        return
+    if hasattr(inspect.unwrap(hook, stop=lambda each: hasattr(each, "cache_parameters")), "cache_parameters"):
         raise ConfigurationError(
             f"{name}: is cached, so only its first call would run; remove the cache, because kdp asks what is true now"
         )
@@ -281,7 +286,7 @@ def _written(backend: DeviceBackend, hook: str) -> tuple[Callable[..., Any], boo
             f"{type(backend).__name__}.{hook}: is {kind}, and kdp calls it; write def {hook}({names})"
         )
     own: object = vars(backend).get(hook)
-    _check_cache(f"{type(backend).__name__}.{hook}", found if own is None else own)
+    _check_cache(f"{type(backend).__name__}.{hook}", hook, found if own is None else own)
     if own is not None:
         return (own, False) if callable(own) else None
     if isinstance(found, (staticmethod, classmethod)):

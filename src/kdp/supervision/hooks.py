@@ -214,8 +214,6 @@ class Hooks:
             _remember_late(lane, work, done)
             raise self._timeout(lane, hook, limit)
         result, failure = (None, asyncio.CancelledError()) if done.cancelled() else done.result()
-        if isinstance(failure, AllocationError):
-            failure.hook = hook
         if isinstance(failure, (NotReady, AllocationError)):
             raise failure
         if failure is not None:

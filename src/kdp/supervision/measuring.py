@@ -175,7 +175,7 @@ def _number(value: object) -> float | None:
 
 
 _PLAUSIBLE: Final = {
-    "ratio": (0.0, 1.0, "divide percent by 100"),
+    "ratio": (0.0, 1.5, "divide percent by 100"),
     "celsius": (-273.15, 1_000.0, "divide millidegrees by 1000"),
     "watts": (-50_000.0, 50_000.0, "divide microwatts by 1000000"),
     "volts": (-1_000.0, 1_000.0, "divide millivolts by 1000"),

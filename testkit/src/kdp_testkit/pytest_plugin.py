@@ -24,7 +24,7 @@ import pytest
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -73,7 +73,10 @@ _NO_AWAIT = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let a test of the simulated kubelet or cluster fail if it calls without ``await``: nothing has happened then."""
     for item in items:
-        if {"kubelet", "cluster"} & set(getattr(item, "fixturenames", ())):
+        # A test's own fixture of that name is somebody else's.
+        known: Mapping[str, Sequence[Any]] = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+        used = [known[name][-1].func.__module__ for name in ("kubelet", "cluster") if known.get(name)]
+        if __name__ in used:
             for each in _NO_AWAIT:
                 item.add_marker(pytest.mark.filterwarnings(each))
 

@@ -79,6 +79,26 @@ async def test_awaited(kubelet):
     assert "coroutine 'SimulatedCluster.pod' was never awaited" in text, text
 
 
+def test_a_fixture_of_that_name_is_its_owners(tmp_path: Path) -> None:
+    text = run_pytest(
+        tmp_path,
+        """
+import pytest
+
+@pytest.fixture
+def cluster():
+    return "their own"
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_theirs(cluster):
+    async def forgotten():
+        pass
+    forgotten()
+""",
+    )
+    assert "1 passed" in text, text
+
+
 def test_a_vendors_tests_need_no_configuration(tmp_path: Path) -> None:
     """The profile comes from the marker or a parameter, and a plugin that is not ready tells why."""
     text = run_pytest(

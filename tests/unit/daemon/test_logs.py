@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import logging.config
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -114,6 +115,30 @@ def test_a_library_that_silenced_the_log_was_not_told_of(
     first, second = capfd.readouterr().err.splitlines()
     assert first.endswith(f": discover() of Cards silenced kdp's log {way}; kdp has switched it on again")
     assert second.endswith("the fan failed")
+
+
+def force() -> None:
+    logging.basicConfig(force=True, stream=sys.stderr)
+
+
+def own_handler() -> None:
+    ours = logging.getLogger("kdp")
+    ours.handlers, ours.propagate = [logging.StreamHandler(sys.stderr)], False
+
+
+@pytest.mark.parametrize("replace", [force, own_handler])
+def test_a_log_that_somebody_writes_otherwise_is_not_written_twice(
+    replace: Callable[[], None], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("kdp"), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("kdp"), "propagate", True)
+    with new_process():
+        configure(Settings())
+        replace()
+        log_guard.look("discover() of Cards")
+        logging.getLogger("kdp.supervision.hooks").error("the fan failed")
+    [line] = capfd.readouterr().err.splitlines()
+    assert "the fan failed" in line
 
 
 def test_a_program_that_has_configured_logging_may_silence_it() -> None:

@@ -52,7 +52,7 @@ def test_a_counter_is_not_negative_and_a_gauge_may_be(caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("unit", "value", "rule"),
     [
-        ("ratio", 85, "ratio must be from 0 to 1; divide percent by 100"),
+        ("ratio", 85, "ratio must be from 0 to 1.5; divide percent by 100"),
         ("celsius", 61000, "celsius must be from -273.15 to 1000; divide millidegrees by 1000"),
         ("watts", 70_000_000, "watts must be from -50000 to 50000; divide microwatts by 1000000"),
         ("volts", 12_000, "volts must be from -1000 to 1000; divide millivolts by 1000"),

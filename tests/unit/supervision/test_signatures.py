@@ -96,6 +96,20 @@ def test_a_cached_hook_froze_the_health_of_all_devices(decorate: Any) -> None:
         check_signatures(on_object)
 
 
+def test_a_cache_by_the_arguments_of_a_hook_is_no_mistake() -> None:
+    class Linked(kdp.DeviceBackend):
+        @override
+        def discover(self) -> list[kdp.Device]:
+            return []
+
+        @override
+        @functools.lru_cache(4)  # noqa: B019 - the test's own
+        def links(self, devices: Any) -> Any:
+            return {}
+
+    check_signatures(Linked())
+
+
 @pytest.mark.parametrize("decorate", [contextlib.contextmanager, contextlib.asynccontextmanager])
 def test_a_context_manager_as_a_hook_never_ran(decorate: Any) -> None:
     made = backend(open=decorate(yields if decorate is contextlib.contextmanager else yields_async))

@@ -274,6 +274,9 @@ class NvidiaGpu(kdp.DeviceBackend):
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        for device in devices:
+            if device.handle is None:  # admin access and a toleration reach also a device that is not healthy
+                raise kdp.AllocationError(f"{device.id}: {device.health.reason}")
         # Who has admin access looks at a GPU that others may use: what the class asks for is not for it.
         asked: GpuConfig | None = None if devices.admin_access else devices.config
         if asked is not None:

@@ -214,14 +214,9 @@ def _in_one_environment(
                 f"{other}, and a container may use both; give the requests equal parameters, or have the driver join "
                 "the variable by joined_env or name it by its request"
             )
-        separator = joined_env.get(name, "")  # without one, there is one value
-        values[name] = separator.join(dict.fromkeys(part for text in texts for part in _split(text, separator)))
+        values[name] = joined_env.get(name, "").join(texts)
     check_environment(values)
     return [_with_values(device, values) for device in devices]
-
-
-def _split(text: str, separator: str) -> list[str]:
-    return text.split(separator) if separator else [text]
 
 
 def _with_values(device: CdiDevice, values: Mapping[str, str]) -> CdiDevice:
@@ -288,12 +283,14 @@ def _outdated(record: Record, spec: CdiSpec, known: Mapping[str, Device]) -> dic
 
 
 def record_of(spec: CdiSpec) -> Record | None:
-    """Return what is known of a claim by its spec alone; None: nothing.
+    """Return the record of a claim of which only its spec tells; `None` if the spec does not.
 
-    The state that the backend left is lost, so the record says that the claim may be in any state.
+    The state that the backend left is lost, so the record says that the claim may be in any state. It keeps the spec,
+    which was written when the claim was complete.
     """
     try:
         body: dict[str, Any] = parse_json(spec.annotations[spec.kind])
-        return Record(claim=typed(Claim, body["claim"]), parts=tuple(map(part_of, body["parts"])))
+        parts = tuple(map(part_of, body["parts"]))
+        return Record(claim=typed(Claim, body["claim"]), parts=parts, spec=spec.as_json())
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -116,7 +116,6 @@ class ClaimPart:
         resource: The extended resource that the devices are of.
         uses: Its devices.
         state: What the backend's hooks left.
-        is_pre_started: Whether ``prepare_container`` has succeeded.
         is_released: Whether ``released`` was told.
     """
 
@@ -124,7 +123,6 @@ class ClaimPart:
     resource: str
     uses: tuple[Use, ...]
     state: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
-    is_pre_started: bool = False
     is_released: bool = False
 
     @property
@@ -231,15 +229,7 @@ class Record:
             "claim": attrs.asdict(self.claim, recurse=False),
             "is_complete": self.is_complete,
             "boot_id": self.boot_id,
-            "parts": [
-                {
-                    **part.as_json(),
-                    "state": part.state,
-                    "is_pre_started": part.is_pre_started,
-                    "is_released": part.is_released,
-                }
-                for part in self.parts
-            ],
+            "parts": [{**part.as_json(), "state": part.state, "is_released": part.is_released} for part in self.parts],
             "devices": [
                 {
                     "request": use.base,

@@ -18,6 +18,7 @@ from ...errors import (
     HookTimeoutError,
     InvalidValueError,
     NotReady,
+    sentence,
 )
 from ...model.backend import Allocation
 from ...model.devices import Device, Health
@@ -49,6 +50,19 @@ _OF_PREPARE: Final = ("allocate", "prepare_container")
 
 DISCOVERY_SECONDS = 5.0
 """How long a Prepare waits for the first discovery."""
+
+
+class RefusedError(AllocationError):
+    """A hook has refused a claim.
+
+    Args:
+        hook: The hook.
+        text: Its sentence.
+    """
+
+    def __init__(self, hook: str, text: str) -> None:
+        super().__init__(text)
+        self.hook = hook
 
 
 class ClaimHooks:
@@ -163,10 +177,24 @@ class ClaimHooks:
             )
             return attrs.evolve(answered, state=check_state(allocation.state)), found
 
-        result: tuple[ClaimPart, list[CdiDevice]] = await self._supervisor.call(
-            "allocate", allocation, deadline=seconds, then=finish, owner=claim.uid
-        )
+        result: tuple[ClaimPart, list[CdiDevice]] = await self._called("allocate", allocation, finish, seconds)
         return result
+
+    async def _called(self, hook: str, allocation: Allocation, then: Callable[[Any], Any], seconds: float) -> Any:
+        """Call a hook of a claim's Prepare.
+
+        Raises:
+            RefusedError: The hook said no.
+            KdpError: It failed otherwise.
+        """
+        assert allocation.claim is not None
+        owner = allocation.claim.uid
+        try:
+            return await self._supervisor.call(hook, allocation, deadline=seconds, then=then, owner=owner)
+        except EditConflictError:  # kdp refuses the contradiction of two devices
+            raise
+        except AllocationError as error:
+            raise RefusedError(hook, sentence(error)) from error
 
     async def prepare_container(
         self, claim: Claim, part: ClaimPart, config: object | None, state: dict[str, Any]
@@ -189,9 +217,7 @@ class ClaimHooks:
         seconds = self._supervisor.deadlines.prepare_container
         devices = _devices_of(part, await self.devices())
         allocation = await self._allocation(claim, part, devices, config, seconds, state)
-        await self._supervisor.call(
-            "prepare_container", allocation, deadline=seconds, then=lambda _: check_state(state), owner=claim.uid
-        )
+        await self._called("prepare_container", allocation, lambda _: check_state(state), seconds)
 
     def running(self, claim: Claim) -> str | None:
         """Return the hook of a claim's Prepare that has a thread now; `None` if none has."""

@@ -36,8 +36,9 @@ Invariants, which tests hold against lives that end at each step:
 8. ``released`` is called only when no thread of an ``allocate`` or ``prepare_container`` of the claim runs.
 9. ``released`` has returned once for a part, whatever fails after it; only a crash or a hook that raises repeats it.
 10. Unprepare succeeds without the backend: it only saves that the release is owed.
-11. ``prepare_container`` follows ``allocate`` of all parts, and is called for each until it has succeeded in this boot;
-    the record says so before the claim is complete, so no pod runs on it.
+11. ``prepare_container`` follows ``allocate`` of all parts, also where a Prepare is repeated, because ``allocate`` may
+    undo its effect. It is not called after the claim was complete in this boot: a pod may run on it. If the record is
+    lost, the CDI spec proves that it was.
 
 Source: DRA contract sections 2.3, 2.4, 3.4.
 """
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from ...model.claims import Claim
     from ...model.devices import Device
     from ...model.edits import Mount
-    from .checkpoint import ClaimPart, Record, Use
+    from .checkpoint import Record, Use
     from .parameters import Parameters
 
 logger = logging.getLogger(__name__)
@@ -196,18 +197,25 @@ class ClaimLifecycle:
         await self._forget(claim)
 
     def _begun(self, record: Record, before: Record | None) -> Record:
-        """Return a new record with what an earlier try has left of it."""
-        left: dict[object, ClaimPart] = {}
+        """Return a new record with what an earlier try has left of it.
+
+        It has a CDI spec if that alone tells of the claim: then the claim was complete, and a pod may run on it.
+        """
+        states: dict[object, Mapping[str, Any]] = {}
+        spec: Mapping[str, Any] | None = None
         if before is not None and before.boot_id == self.boot_id:
-            left = {part.key: part for part in before.parts if not part.is_released}
+            states = {part.key: part.state for part in before.parts if not part.is_released}
+        if before is not None and not before.is_complete and before.boot_id in ("", self.boot_id):
+            spec = before.spec
         parts = tuple(
-            attrs.evolve(left.get(part.key, part), uses=tuple(map(self.hooks.reaching, part.uses)))
+            attrs.evolve(part, state=states.get(part.key, {}), uses=tuple(map(self.hooks.reaching, part.uses)))
             for part in record.parts
         )
         return attrs.evolve(
             record,
             boot_id=self.boot_id,
             parts=parts,
+            spec=spec,
             class_name=class_of(self.hooks.backend),
             more={} if before is None else before.more,
         )
@@ -226,16 +234,15 @@ class ClaimLifecycle:
             record = record.with_part(position, answered)
             if answered.state != part.state and position + 1 < len(record.parts):  # the last goes with "complete"
                 await self._save(record)
-        if pre_starts:
+        if pre_starts and record.spec is None:
             for position, part in enumerate(record.parts):
-                if not part.is_pre_started:
-                    record = await self._pre_started(record, position, parameters.of_request(part.request))
+                record = await self._pre_started(record, position, parameters.of_request(part.request))
         record = self._completed(record, devices)
         await self._complete(record)
         return record
 
     async def _pre_started(self, record: Record, position: int, config: object | None) -> Record:
-        """Call ``prepare_container`` for a part, and have the claim's record say so; return that.
+        """Call ``prepare_container`` for a part; return the record with the state that it leaves.
 
         The protocol has no moment before the start of a container, and repeats Prepare while one runs.
         """
@@ -251,9 +258,9 @@ class ClaimLifecycle:
                     begun = attrs.evolve(part, state=check_state(state))
                     await self._save(record.with_part(position, begun))
             raise
-        ready = attrs.evolve(part, state=check_state(state), is_pre_started=True)
-        record = record.with_part(position, ready)
-        await self._save(record)
+        record = record.with_part(position, attrs.evolve(part, state=check_state(state)))
+        if state != part.state and position + 1 < len(record.parts):  # the last goes with "complete"
+            await self._save(record)
         return record
 
     def _completed(self, record: Record, devices: Sequence[CdiDevice]) -> Record:

@@ -23,7 +23,7 @@ from ...cdi import CdiDirectory
 from ...cluster.api import ApiError
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
-from ...errors import AllocationError, CdiWriteError, CheckpointError, KdpError, sentence
+from ...errors import CdiWriteError, CheckpointError, KdpError, sentence
 from ...hardware.host import boot_id_of
 from ...model.names import check_claim_uid
 from ...supervision.backend_validation import scrubs
@@ -31,7 +31,7 @@ from ...supervision.conditions import HELD
 from .cdi_specs import current
 from .checkpoint import Use
 from .disk import ClaimFiles
-from .hooks import ClaimHooks
+from .hooks import ClaimHooks, RefusedError
 from .lifecycle import ClaimLifecycle, OwedError
 from .releases import OwedReleases
 from .status import ClaimStatusWriter
@@ -213,7 +213,7 @@ class Preparer:
             return JobOutcome(devices=await live(claim))
         except KdpError as error:
             text = sentence(error)
-            if isinstance(error, AllocationError) and error.hook:  # kdp itself refuses contradictions
+            if isinstance(error, RefusedError):
                 extra = {"hook": error.hook, "reason": text}
             if isinstance(error, (CdiWriteError, CheckpointError)):
                 self.doubts.set(None)

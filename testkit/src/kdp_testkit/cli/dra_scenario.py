@@ -296,7 +296,7 @@ class DraScenario(BaseScenario):
     def take_record(self, record: Mapping[str, object]) -> None:
         found = _UID.search(str(record.get("msg")))
         if record.get("logger") == _PREPARING and found is not None:
-            is_refused = record.get("hook") == "allocate"
+            is_refused = record.get("hook") in ("allocate", "prepare_container")
             self._verdicts[found[1]] = str(record.get("reason")) if is_refused else None
             self._has_verdict.set()
             self._has_verdict = anyio.Event()

@@ -368,7 +368,7 @@ async def readiness(address: str) -> tuple[int, str]:
     """Ask the plugin whether it is ready; (0, "") while it cannot be reached."""
     host, _, port = address.removeprefix("http://").rpartition(":")
     answer = b""
-    with suppress(OSError):
+    with suppress(OSError, anyio.BrokenResourceError):
         async with await anyio.connect_tcp(host, int(port)) as stream:
             await stream.send(b"GET /readyz HTTP/1.0\r\n\r\n")
             async for chunk in stream:

@@ -120,6 +120,10 @@ class Ending:
         return f"ended{how} after {self.seconds:.2f} s" if self.asked else f"ended{how} although nobody asked it to"
 
 
+_LEAST_TIME = 0.2
+"""Share of the time that a thread could run at least: of one that could hardly run, little is known."""
+
+
 @attrs.frozen(kw_only=True)
 class Usage:
     """What an instance's process uses.
@@ -128,12 +132,14 @@ class Usage:
         rss: Bytes of resident memory.
         fds: Open descriptors.
         threads: Threads.
+        cpu: Seconds of processor time since its start, those of ended threads counted.
         of_threads: Seconds that each thread has run, and has waited for a processor, by its id.
     """
 
     rss: int
     fds: int
     threads: int
+    cpu: float = 0.0
     of_threads: Mapping[int, tuple[float, float]] = attrs.field(factory=dict[int, tuple[float, float]])
 
     def share_since(self, before: Usage, seconds: float) -> float:
@@ -149,9 +155,9 @@ class Usage:
         shares: list[float] = []
         for thread, (ran, waited) in self.of_threads.items():
             ran_before, waited_before = before.of_threads.get(thread, (0.0, 0.0))
-            used = ran - ran_before
-            shares.append(used / max(seconds - (waited - waited_before), used, 1e-9))
-        return sum(shares)
+            used = max(0.0, ran - ran_before)  # a new thread may have the id of an ended one
+            shares.append(used / max(seconds - (waited - waited_before), used, seconds * _LEAST_TIME))
+        return max(sum(shares), (self.cpu - before.cpu) / seconds)
 
     @classmethod
     def of_process(cls, pid: int) -> Usage:
@@ -171,6 +177,7 @@ class Usage:
             rss=rss,
             fds=len(os.listdir(f"/proc/{pid}/fd")),
             threads=int(fields[17]),
+            cpu=ticks / os.sysconf("SC_CLK_TCK"),
             of_threads=of_threads or {pid: (ticks / os.sysconf("SC_CLK_TCK"), 0.0)},  # a kernel without this file
         )
 

@@ -97,6 +97,7 @@ class Widgets(kdp.DeviceBackend):
         self.gate = threading.Event()
         self.gate.set()
         self.failure: Exception | None = None
+        self.text = ""
 
     @override
     def discover(self) -> Iterable[kdp.Device]:
@@ -111,7 +112,7 @@ class Widgets(kdp.DeviceBackend):
         self.given.add(key)
         devices.state["times"] = devices.state.get("times", 0) + 1
         merged = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
-        return attrs.evolve(merged, env={**merged.env, "WIDGETS": ",".join(devices.ids)})
+        return attrs.evolve(merged, env={**merged.env, "WIDGETS": self.text or ",".join(devices.ids)})
 
     @override
     def released(self, devices: kdp.Allocation) -> None:

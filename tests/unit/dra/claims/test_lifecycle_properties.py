@@ -301,6 +301,7 @@ class Life(RuleBasedStateMachine):
         self._may_hang()
         self.released_once.discard(part.key)
         self.given.add(part.key)
+        self.pre_started.discard(part.key)  # it may undo that
         self.owed.add(part.key)
         is_changed = part.request == "a" or len(self.allocated) == 1
         return attrs.evolve(part, state={"times": part.state.get("times", 0) + 1}) if is_changed else part
@@ -308,9 +309,9 @@ class Life(RuleBasedStateMachine):
     def prepare_container(self, part: ClaimPart, state: dict[str, Any]) -> None:
         self._may_hang()
         assert self.record is not None
-        of_record = {each.key: each for each in self.record.parts}
-        holds(11, of_record.keys() <= self.given, f"allocated is {self.given}")
-        holds(11, not of_record[part.key].is_pre_started, f"the record says that {part.request} had its call")
+        parts = {each.key for each in self.record.parts}
+        holds(11, parts <= self.given, f"allocated is {self.given}")
+        holds(11, not self.record.is_complete, "the claim is complete, so a pod may run on it")
         state["pre-started"] = True
         self.pre_started.add(part.key)
 

@@ -7,11 +7,13 @@ import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import attrs
 import pytest
 from tests.waiting import until
 from typing_extensions import override
 
 import kdp
+from kdp.cluster.api import ApiError
 from kdp.dra.claims import prepare
 from kdp.supervision.supervisor import Deadlines
 
@@ -88,7 +90,8 @@ async def test_no_second_prepare_repeats_it_in_the_same_boot(world: World, backe
     assert backend.hooks == [*ALLOCATES, *PRE_STARTS] * 2
 
 
-async def test_a_refusal_is_repeated_for_that_request_alone(world: World, backend: Cards) -> None:
+async def test_a_repeated_allocate_is_followed_by_the_hook_again(world: World, backend: Cards) -> None:
+    """`allocate` may undo the preparation; no pod runs on the claim yet."""
     world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
     backend.refuses = "b"
     assert await prepared(world) == "the self-test fails"
@@ -96,8 +99,26 @@ async def test_a_refusal_is_repeated_for_that_request_alone(world: World, backen
     backend.refuses = None
     await world.restart()
     assert await prepared(world) == ""
-    assert backend.hooks == [*ALLOCATES, *PRE_STARTS, *ALLOCATES, "prepare_container b"]
-    assert backend.allocations[-1].state["tested"] == 2, "what it did before it refused is known"
+    assert backend.hooks == [*ALLOCATES, *PRE_STARTS] * 2
+    assert backend.allocations[-1].state["tested"] == 2, "the hook finds the state that it left before it refused"
+
+
+async def test_a_claim_whose_record_is_lost_has_no_second_call_because_a_pod_may_run(
+    world: World, backend: Cards
+) -> None:
+    world.api.put(claim(), [result("w0", "a")])
+    assert await prepared(world) == ""
+    for lost in ("record", "record again"):
+        for file in world.preparer.store.directory.iterdir():  # the record and its copy
+            file.write_bytes(b"")
+        await world.restart()
+        world.api.failure = ApiError("away") if lost == "record" else None
+        answer = await prepared(world)
+        assert (answer == "") == (lost != "record"), lost
+    assert "prepare_container a" not in backend.hooks[2:], backend.hooks
+    await world.restart(boot_id="boot-2")
+    assert await prepared(world) == ""
+    assert backend.hooks[-1] == "prepare_container a"
 
 
 class Checked(Cards):
@@ -144,3 +165,20 @@ async def test_a_prepare_answers_before_the_kubelet_gives_up(
     backend.gate.set()
     assert await joined == ""
     assert backend.hooks == ["allocate a", "prepare_container a"]
+
+
+@attrs.frozen
+class BusyError(kdp.AllocationError):
+    """An exception that nobody can write to."""
+
+    card: str
+
+    @override
+    def __str__(self) -> str:
+        return f"card {self.card} is busy"
+
+
+async def test_a_frozen_exception_of_a_vendor_was_an_internal_error(world: World, backend: Cards) -> None:
+    world.api.put(claim(), [result("w0", "a")])
+    backend.failure = BusyError("w0")
+    assert await prepared(world) == "card w0 is busy"

@@ -79,6 +79,13 @@ async def test_two_requests_of_a_claim_set_one_variable_to_two_values(world: Wor
     assert spec is not None
     values = [each for device in spec.devices for each in device.edits.env if each.startswith("WIDGETS=")]
     assert values == ["WIDGETS=w0,w1,w2"] * 2, "a container may use both requests, or one"
+    backend.text = "fast,fast"
+    world.api.put(claim(4), [result("w3", "a")])
+    assert (await prepared(world, 4)).error == ""
+    spec = world.spec(claim(4))
+    assert spec is not None
+    assert "WIDGETS=fast,fast" in spec.devices[0].edits.env, "the places in a list have a meaning"
+    backend.text = ""
     backend.joined_env = {}
     assert (await unprepared(world)) == ""
     world.api.put(claim(3), [result("w0", "a"), result("w1", "b")])
