@@ -57,7 +57,7 @@ def configuration(folder: str | Path) -> str:
     group = {
         "id": "{name}",
         "env": {"WIDGETS": "{name}"},
-        "paths": [{"path": f"{folder}/w*", "mountPath": "/dev/{name}"}],
+        "paths": [{"path": f"{folder}/w*", "mountPath": "/dev/{name}", "shared": True}],  # all have one number
     }
     return yaml.safe_dump({"resources": [{"name": RESOURCE, "groups": [group]}]})
 

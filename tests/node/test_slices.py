@@ -51,7 +51,7 @@ DRIVER = "gpu.example.com"
 
 def _plain() -> list[kdp.Device]:
     """300 devices with odd names, attributes of all types, and amounts in all notations."""
-    amounts = ["1024Mi", "1.5", "1e3", "0.5Gi", "1000", "1Ki", "12345678901234567", "0", "100n", "-1", "1536Ki", ".5M"]
+    amounts = ["1024Mi", "1.5", "1e3", "0.5Gi", "1000", "1Ki", "12345678901234567", "0", "100n", "1", "1536Ki", ".5M"]
     return [
         kdp.Device(
             id=f"GPU-{n:08x}:{n % 7}/x",
