@@ -202,7 +202,7 @@ class Listing:
         )
 
     def _remedy(self, gpu: Gpu, instance: Instance | None) -> str:
-        """Return the remedy for a GPU whose CDI name no spec describes."""
+        """Return the remedy for a GPU without a CDI spec of its name."""
         assert self._cdi is not None  # it has no such name
         other: Naming = "index" if self._options.naming == "uuid" else "uuid"
         name = f"{self._options.cdi_kind}={name_of(gpu, instance, other)}"
