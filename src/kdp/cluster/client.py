@@ -15,6 +15,7 @@ read anew, because the kubelet replaces the token of a pod about hourly.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -65,8 +66,6 @@ PAGE: Final = 250
 MOST_OF_TEXT: Final = 256 << 10
 """Bytes of a text, which a pod wrote and the API server hands on: of the end of a log, or of a pod's answer."""
 
-_CONNECTING = 0.8
-"""Share of a deadline for connecting: httpx2 closes a connection whose handshake is late, not a cancelled one."""
 _KEEPALIVE = [  # the kernel notices in 25 s that the other side is gone
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
@@ -264,7 +263,7 @@ class KubeApi:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(random.randint(240, 480)),  # noqa: S311 - nodes should not all come back at once
         }
-        patience = httpx2.Timeout(self._deadline, connect=_CONNECTING * self._deadline, read=self._silence)
+        patience = httpx2.Timeout(self._deadline, read=self._silence)
         request = self._client.build_request("GET", _SLICES, params=params, timeout=patience)
         try:
             with anyio.fail_after(self._deadline):
@@ -377,7 +376,7 @@ class KubeApi:
         seconds = deadline or self._deadline
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = {"Content-Type": media} if body is not None else {}
-        patience = httpx2.Timeout(seconds, connect=_CONNECTING * seconds)
+        patience = httpx2.Timeout(seconds)
         try:
             with anyio.fail_after(seconds):
                 async with self._client.stream(
@@ -418,10 +417,22 @@ class _CountedTransport(httpx2.AsyncHTTPTransport):
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         code = "<error>"
+        connected: list[Any] = []
+
+        async def trace(event: str, details: Mapping[str, Any]) -> None:
+            if event == "connection.connect_tcp.complete":
+                connected.append(details["return_value"])
+
+        request.extensions["trace"] = trace
         try:
             response = await super().handle_async_request(request)
             code = str(response.status_code)
             return response
+        except asyncio.CancelledError:
+            for stream in connected:  # httpx2 leaves a connection open if its TLS handshake is cancelled
+                with anyio.CancelScope(shield=True):
+                    await stream.aclose()
+            raise
         finally:
             self._requests.add(code, request.url.netloc.decode(), request.method)
 

@@ -81,7 +81,7 @@ class Bare(Instance):
         self.is_jammed = False
         self.owed = set[str]()
         self.messages: dict[str, str] = {}
-        self.saying: set[asyncio.Task[None]] = set()
+        self.background: set[asyncio.Task[Any]] = set()
         self.memory: dict[str, list[dict[str, Any]]] | None = None
         self.allocations = 0
 
@@ -144,9 +144,9 @@ class Bare(Instance):
         if self.defect == "deletes_slices" and self.removes:
             for item in await self._slices():
                 await self._ask("DELETE", f"{SLICES}/{item['metadata']['name']}")
-        for task in self.saying:
+        for task in self.background:
             task.cancel()
-        await asyncio.gather(*self.saying, return_exceptions=True)
+        await asyncio.gather(*self.background, return_exceptions=True)
         await self.api.aclose()
 
     @override
@@ -484,7 +484,7 @@ class Bare(Instance):
                     )
                     if device["share"] and messages is v1 and self.defect != "no_share_id":
                         added.share_id = device["share"]
-                self.saying.add(asyncio.create_task(self._say_ready(claim, devices)))
+                self.background.add(asyncio.create_task(self._say_ready(claim, devices)))
             return reply
 
         return prepare
@@ -510,7 +510,9 @@ class Bare(Instance):
         if self.defect not in ("late_prepare", "prepares_twice"):
             async with self._alone():
                 return await self._prepare(claim)
-        return await asyncio.shield(asyncio.ensure_future(self._prepare(claim)))
+        preparing = asyncio.create_task(self._prepare(claim))
+        self.background.add(preparing)  # else it asks on a connection that is made after the client's end
+        return await asyncio.shield(preparing)
 
     async def _prepare(self, claim: Any) -> list[dict[str, Any]]:
         state = self.state

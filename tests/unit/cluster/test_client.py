@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import subprocess
@@ -211,6 +212,27 @@ async def test_no_server_and_no_json(server: HttpServer, api: KubeApi, tmp_path:
         with pytest.raises(ApiError, match=r"http://127\.0\.0\.1:9 was not reached: .*[Cc]onnect") as caught:
             await nobody.version()
     assert caught.value.status == 0
+
+
+async def test_a_cancelled_handshake_leaves_no_connection(tmp_path: Path) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        begun.set()
+        await reader.read()  # until the client closes it
+        ended.set()
+        writer.close()
+
+    listener = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    async with listener, KubeApi(kubeconfig(tmp_path, f"https://127.0.0.1:{port}"), deadline=60) as api:
+        asked = asyncio.create_task(api.version())
+        async with asyncio.timeout(10):
+            await begun.wait()
+            asked.cancel()
+            await ended.wait()
+    assert asked.cancelled()
 
 
 # -- watches -----------------------------------------------------------------------------------------------------------
