@@ -50,6 +50,7 @@ _ALLOCATIONS: Final = re.compile(r"(?P<stem>.+)\.[0-9a-f]{12}\.json(?P<aside>\.s
 _LOCK: Final = re.compile(r"(?P<stem>.+)\.(device-plugin|dra)\.lock")
 _CONFIG: Final = re.compile(r"config-([0-9a-f]{8}\.json|label-[0-9a-f]{8}\.txt)")
 _EVICTIONS: Final = re.compile(r"evictions-[0-9a-f]{8}\.json")
+_STORE: Final = re.compile(r"\.?(?P<stem>.+)\.store\.json(\.set-aside-[0-9]+|\.[0-9a-f]{12}\.draft)?")
 _OWN_SOCKET: Final = re.compile(r".+-[0-9a-f]{8}\.sock|\.[0-9a-f]{8}\.[0-9a-f]{4}")
 _FEATURES_DRAFT: Final = re.compile(r"\.(?P<name>kdp-.+)\.[0-9a-f]{12}\.draft")
 _DRAFT: Final = re.compile(r"\..+\.draft")
@@ -263,6 +264,9 @@ def _state_file(path: Path, mode: int, owner: FileOwner | None, mark: str) -> Le
     elif _CONFIG.fullmatch(name):
         if owner is None or _said(path, "targets") == list(owner.targets):  # what `kdp run` was called with
             return Leftover(path=path, what="configuration that was kept")
+    elif (match := _STORE.fullmatch(name)) is not None:
+        if owner is None or match["stem"] in {key.replace("/", "_") for key in owner.keys}:
+            return Leftover(path=path, what="values that a class keeps")
     elif _EVICTIONS.fullmatch(name):
         if owner is None or name == evictions_name(owner.keys):
             return Leftover(path=path, what="record of evictions")

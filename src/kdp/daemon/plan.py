@@ -12,6 +12,7 @@ from ..hardware import Host
 from ..model.backend import DeviceBackend, tell_mode
 from ..model.health_policy import policy_of
 from ..startup import shown
+from ..supervision.backend_store import give_store, store_name
 from ..supervision.backend_validation import check_attributes, check_signatures
 from ..supervision.shared_state import SharedState, states_for
 from .mode_lock import key_of
@@ -86,6 +87,8 @@ class ServingPlan:
         for backend in self.backends:
             policy_of(backend, self.settings.health_policy or {})
             tell_mode(backend, is_dra=self.settings.mode != "device-plugin")
+            directory, key = self.settings.state_dir, key_of(backend, self.settings.kubelet_root)
+            give_store(backend, None if directory is None else directory / store_name(key))
 
     def served(self) -> tuple[DeviceBackend, ...]:
         """Return the backends as they are served: shared, if the settings say so."""

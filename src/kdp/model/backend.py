@@ -21,7 +21,7 @@ How hooks are called, all of them:
 from __future__ import annotations
 
 import abc
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final, overload
 
 import attrs
@@ -183,14 +183,17 @@ class Reporter(Protocol):
 
 @final
 class _NotTold:
-    """The value of ``DeviceBackend.is_dra`` before kdp sets it: an answer then would be wrong in one of the modes."""
+    """The value of an attribute before kdp sets it: nobody knows the mode and the node's directories earlier."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
 
     def __get__(self, backend: object, owner: type) -> _NotTold:
         if backend is None:
             return self
         raise InvalidValueError(
-            f"is_dra of {owner.__name__} is not known before open(): read it in a hook, and not in __init__; a test "
-            "that calls a hook itself sets it"
+            f"{self._name} of {owner.__name__} is not known before open(): read it in a hook, and not in __init__; a "
+            "test that calls a hook itself sets it"
         )
 
 
@@ -248,6 +251,12 @@ class DeviceBackend(abc.ABC):
             ``None`` has the start log one warning. Only for a class with that hook.
         is_dra: Whether the devices are served by DRA, and not by a device plugin. kdp sets it after ``__init__`` and
             before any hook; earlier, reading it raises `InvalidValueError`.
+        store: The values that the backend keeps on the node, by name, as ``self.store["latched"] = ["gpu-0"]``: what
+            JSON can carry, copied at each reading, so that only an assignment changes it. kdp sets it as it sets
+            ``is_dra``. An assignment counts at once and is in the state directory before it returns; if the disk
+            refuses, the log says so, and the next discovery and the stop try again. An ``async def`` hook waits for the
+            disk, too. Both protocols have the same store, and processes of a rolling update share it. It outlives
+            restarts and reboots, until ``kdp uninstall``. Without a state directory it ends with the process.
     """
 
     resource: str | None = None
@@ -264,6 +273,7 @@ class DeviceBackend(abc.ABC):
     measure_interval: float = 10.0
     prepares_every_start: bool | None = None
     is_dra: bool = cast("bool", _NotTold())
+    store: MutableMapping[str, Any] = cast("MutableMapping[str, Any]", _NotTold())
 
     @abc.abstractmethod
     def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:

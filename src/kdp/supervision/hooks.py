@@ -421,8 +421,8 @@ async def _cancel(done: asyncio.Future[Outcome[Any]]) -> None:
             await asyncio.wait({done}, timeout=GRACE)
 
 
-def check_state(state: object) -> dict[str, Any]:
-    """Return a copy of an allocation's state as it will come back from the file.
+def check_state(state: object, what: str = "the allocation's state") -> dict[str, Any]:
+    """Return a copy of an allocation's state, or of what the texts call so, as it will come back from the file.
 
     Raises:
         InvalidValueError: JSON cannot carry it.
@@ -434,17 +434,16 @@ def check_state(state: object) -> dict[str, Any]:
     from ..storage.documents import MAX_STATE_DEPTH, check_depth
 
     try:
-        if (misfit := _misfit(state, "state")) is not None:
+        if (misfit := _misfit(state, what.split()[-1])) is not None:
             raise ValueError(misfit)
         copy = json.loads(json.dumps(state, allow_nan=False))
         check_depth(copy, MAX_STATE_DEPTH)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValueError(
-            f"the allocation's state cannot be saved as JSON ({error}); use dicts, lists, str, int, float, bool and "
-            "None"
+            f"{what} cannot be saved as JSON ({error}); use dicts, lists, str, int, float, bool and None"
         ) from None
     if not isinstance(copy, dict):
-        raise InvalidValueError(f"the allocation's state is {state!r}: must be a dict")
+        raise InvalidValueError(f"{what} is {state!r}: must be a dict")
     return cast("dict[str, Any]", copy)
 
 

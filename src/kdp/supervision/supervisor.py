@@ -39,6 +39,7 @@ from ..model.backend import WrappedBackend, is_overridden
 from ..model.health_policy import policy_of
 from ..model.spelling import slip_of, slips_in
 from ..startup import shown
+from .backend_store import give_store, save_store, settle_store
 from .backend_validation import (
     Findings,
     check_attributes,
@@ -83,6 +84,9 @@ STABLE = 5.0
 
 RETRY_AFTER = 5.0
 """Seconds after which a failed discovery is repeated, unless ``poll_interval`` is shorter."""
+
+SAVE_LEAST = 0.1
+"""Seconds for what the backend's store has not saved, also if the hooks have taken all of the stop's time."""
 
 
 @attrs.frozen(kw_only=True)
@@ -179,6 +183,7 @@ class Supervisor:
     ) -> None:
         check_attributes(backend)
         check_signatures(backend)
+        give_store(backend, None)
         self.backend = backend
         self._resource = backend.resource
         self.deadlines = deadlines or Deadlines()
@@ -322,7 +327,9 @@ class Supervisor:
 
     async def shutdown(self, seconds: float) -> None:
         """Close the backend if it is open, within so many seconds, and let its threads end."""
+        until = time.monotonic() + seconds
         await self._lifecycle.end(seconds)
+        await settle_store(self.backend, max(SAVE_LEAST, until - time.monotonic()))
         self._publisher.close()
 
     async def _while_open(self) -> None:
@@ -406,7 +413,7 @@ class Supervisor:
         return found
 
     def _examine(self, found: Any) -> Findings:
-        """Check what ``discover`` returned and look at the device nodes. Runs in the hook's thread.
+        """Check what ``discover`` returned, look at the device nodes, and save. Runs in the hook's thread.
 
         The backend's attributes are checked again, and read nowhere else later: a vendor may have set one since.
         """
@@ -414,6 +421,7 @@ class Supervisor:
             check_attributes(self.backend)
         except ConfigurationError as error:
             raise InvalidValueError(str(error)) from None
+        save_store(self.backend)  # what the disk refused
         if self._is_own_interval:
             self.poll_interval = self.backend.poll_interval
         devices = self._placed(checked_devices(found, self.backend, self._publisher.devices))

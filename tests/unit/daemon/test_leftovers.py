@@ -109,6 +109,8 @@ def leave_everything(node: Node, resource: str = "example.com/widget") -> None:
         (node.root / "cdi" / name).touch()
     for name in (f"{stem}.device-plugin.lock", f"{stem}.dra.lock", f"{stem}.{'0' * 12}.json.set-aside-12"):
         (node.state / name).touch()
+    for name in (f"{stem}.store.json", f"{stem}.store.json.set-aside-12", f".{stem}.store.json.{'0' * 12}.draft"):
+        (node.state / name).touch()
     (node.state / "config-0a1b2c3d.json").write_text(json.dumps({"targets": ["widgets.py:Widgets"]}))
     dead_socket(path_in(node.state, "device-plugin", [resource]))
     FeatureFile(node.root / "features.d" / file_name(resource)).keep({"example.com/widget.count": "4"})
