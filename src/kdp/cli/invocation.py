@@ -24,7 +24,7 @@ from ..model.needs import Needs
 from ..supervision.backend_validation import agreed_host
 from .config import ConfigFile
 from .config import read as read_config
-from .targets import Recipe, addressed, assign, is_file, load
+from .targets import Recipe, addressed, assign, current, is_file, load
 
 _SET_VARIABLE = "KDP_SET_"
 
@@ -115,9 +115,9 @@ class Invocation:
         """
         recipe = self.recipe
         found: list[tuple[str, tuple[str, ...], object]] = []
-        stronger = _given(self.assignments)
-        for name, given in _merged(read_config(self.config), stronger).items():
-            short = addressed(name, self.targets)[1]
+        stronger = _given(self.assignments, self._classes)
+        for name, given in _merged(read_config(self.config).parameters, stronger, self._classes).items():
+            short = current(recipe.cls, addressed(name, self.targets)[1])
             taken = next(key for key in recipe.arguments if key == short or key.upper() == short.upper())
             made = recipe.arguments[taken]
             if name not in stronger and not (isinstance(made, Path) and os.path.isfile(made)):
@@ -137,11 +137,11 @@ class Invocation:
     def _made(self, host: Host, file: ConfigFile) -> tuple[DeviceBackend, ...]:
         # Without a target there is nothing that a variable could be meant for; what is meant for nothing is an error in
         # a flag.
-        stronger = _given(self.assignments) if self.targets else _from_flags(self.assignments)
-        given = _merged(file, stronger)
         for target in self.targets:
             if target not in self._classes:
                 self._classes[target] = load(target)
+        stronger = _given(self.assignments, self._classes) if self.targets else _from_flags(self.assignments)
+        given = _merged(file.parameters, stronger, self._classes)
         recipes = assign(self._classes, given, host=host)
         if recipes != self._recipes:
             self._backends = check_backends([recipe.make() for recipe in recipes])
@@ -187,20 +187,22 @@ def _check_distinct(targets: Sequence[str]) -> None:
             raise ConfigurationError(f"target {target!r} was given twice; name each target once")
 
 
-def _merged(file: ConfigFile, stronger: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
-    hidden = {name.upper() for name in stronger}
-    return {**{name: value for name, value in file.parameters.items() if name.upper() not in hidden}, **stronger}
+def _merged(
+    weaker: Mapping[str, GivenValue], stronger: Mapping[str, GivenValue], classes: Mapping[str, type[DeviceBackend]]
+) -> dict[str, GivenValue]:
+    """Return the values of both; for one parameter, whatever its case and whether by its old name, the stronger one."""
+    hidden = {name for each in stronger for name in _names(each, classes)}
+    return {name: value for name, value in weaker.items() if hidden.isdisjoint(_names(name, classes))} | {**stronger}
 
 
-def _given(assignments: Sequence[str]) -> dict[str, GivenValue]:
-    """Return what flags and variables give, by the parameter's name.
+def _names(name: str, classes: Mapping[str, type[DeviceBackend]]) -> set[str]:
+    """Return in capitals, as variables have them, what the parameter is called now."""
+    return {current(cls, name).upper() for cls in classes.values()} or {name.upper()}
 
-    A variable's name is in capitals: the flag of the same parameter wins over it, whatever its case.
-    """
-    flags = _from_flags(assignments)
-    hidden = {name.upper() for name in flags}
-    variables = _from_environment(os.environ)
-    return {name: value for name, value in variables.items() if name.upper() not in hidden} | flags
+
+def _given(assignments: Sequence[str], classes: Mapping[str, type[DeviceBackend]]) -> dict[str, GivenValue]:
+    """Return what flags and variables give, by the parameter's name."""
+    return _merged(_from_environment(os.environ), _from_flags(assignments), classes)
 
 
 def _from_flags(assignments: Sequence[str]) -> dict[str, GivenValue]:

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import linecache
+import logging
 import os
 import re
 import stat
@@ -41,6 +42,8 @@ if typing.TYPE_CHECKING:
     from types import ModuleType
 
     from ..daemon.setting import GivenValue
+
+logger = logging.getLogger(__name__)
 
 ENTRY_POINTS = "kdp.backends"
 """The group in which an installed package names its backends."""
@@ -255,11 +258,14 @@ def assign(
     parameters = {target: _parameters(cls) for target, cls in targets.items()}
     arguments: dict[str, dict[str, Any]] = {target: {} for target in targets}
     own: set[tuple[str, str]] = set()
+    renamed: dict[tuple[str, str], str] = {}
     for name, value in sorted(given.items(), key=lambda item: addressed(item[0], targets)[0] is None):
         only, short = addressed(name, targets)
         candidates = targets if only is None else {only: targets[only]}
         takers = [
-            (target, taken) for target in candidates if (taken := _named(short, value, parameters[target])) is not None
+            (target, taken)
+            for target, cls in candidates.items()
+            if (taken := _named(current(cls, short), value, parameters[target])) is not None
         ]
         if not takers:
             sides = [f"{cls.__name__} has {', '.join(settable(cls)) or 'none'}" for cls in candidates.values()]
@@ -271,12 +277,37 @@ def assign(
                 continue
             if only is not None:
                 own.add((target, taken))
+            if (before := renamed.setdefault((target, taken), short)).upper() != short.upper():
+                raise ConfigurationError(
+                    f"{value.label}: {before!r} and {short!r} are one parameter of {targets[target].__name__}, which "
+                    f"is called {taken!r} now; leave the other one out"
+                )
+            if current(targets[target], short) != short:
+                logger.warning("%s: the parameter is called %s now; rename it", value.label, taken)
             annotation = parameters[target][taken].annotation if taken in parameters[target] else str
             arguments[target][taken] = _converted(taken, value, annotation, targets[target].__name__)
     for target, known in parameters.items():
         arguments[target] |= {name: host for name, parameter in known.items() if _is_host(parameter.annotation)}
         _check_complete(target, targets[target], known, arguments[target])
     return tuple(Recipe(target, cls, arguments[target]) for target, cls in targets.items())
+
+
+def current(cls: type[DeviceBackend], name: str) -> str:
+    """Return the name that a parameter has now, or ``TARGET.NAME`` with it; ``KDP_SET_`` gives names in capitals.
+
+    Raises:
+        ConfigurationError: The class says that the parameter was renamed, and has none with the new name.
+    """
+    target, dot, short = name.rpartition(".")
+    for old, new in cls.renamed_options.items():
+        if short.upper() == old.upper():
+            if new not in settable(cls):
+                raise ConfigurationError(
+                    f"{cls.__name__}.renamed_options: {old!r} is called {new!r} now, and the constructor has no such "
+                    "parameter"
+                )
+            return f"{target}{dot}{new}"
+    return name
 
 
 def settable(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast, final, overload
 
 import attrs
 from typing_extensions import override
@@ -249,6 +249,8 @@ class DeviceBackend(abc.ABC):
         prepares_every_start: Whether ``prepare_container`` must run before every start of a container. DRA has no such
             moment: ``True`` refuses the start of a DRA driver, ``False`` says that once for each claim is enough, and
             ``None`` has the start log one warning. Only for a class with that hook.
+        renamed_options: Options that have another name now, as ``{"max_errors": "ecc_limit"}``: the old name goes on
+            working, also in a configuration that was kept, and the log says the new one. Set on the class.
         is_dra: Whether the devices are served by DRA, and not by a device plugin. kdp sets it after ``__init__`` and
             before any hook; earlier, reading it raises `InvalidValueError`.
         store: The values that the backend keeps on the node, by name, as ``self.store["latched"] = ["gpu-0"]``: what
@@ -272,6 +274,7 @@ class DeviceBackend(abc.ABC):
     measurements: Sequence[Measurement] = ()
     measure_interval: float = 10.0
     prepares_every_start: bool | None = None
+    renamed_options: ClassVar[Mapping[str, str]] = {}
     is_dra: bool = cast("bool", _NotTold())
     store: MutableMapping[str, Any] = cast("MutableMapping[str, Any]", _NotTold())
 

@@ -384,3 +384,35 @@ def test_a_parameter_without_an_annotation_took_any_text(write: Write) -> None:
     assert held[7].watts == 5
     with pytest.raises(ConfigurationError, match=r"'five' does not fit; Widgets expects a whole number \(int\)"):
         assign(targets, given(n="five"), host=HOST)
+
+
+def renamed(**options: str) -> dict[str, type[DeviceBackend]]:
+    class Cards(DeviceBackend):
+        renamed_options = options
+
+        def __init__(self, ecc_limit: int = 3) -> None:
+            self.ecc_limit = ecc_limit
+
+        @override
+        def discover(self) -> list[kdp.Device]:
+            return []
+
+    return {"cards": Cards}
+
+
+@pytest.mark.parametrize("label", ["--set max_errors", "KDP_SET_MAX_ERRORS"])
+def test_a_renamed_option_keeps_its_old_name(label: str, caplog: pytest.LogCaptureFixture) -> None:
+    name = label.split()[-1].removeprefix("KDP_SET_")
+    (recipe,) = assign(renamed(max_errors="ecc_limit"), {name: GivenValue(label, "5")}, host=HOST)
+    assert recipe.arguments == {"ecc_limit": 5}
+    assert caplog.messages == [f"{label}: the parameter is called ecc_limit now; rename it"]
+
+
+def test_the_old_name_and_the_new_one_at_once_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"--set max_errors: 'ecc_limit' and 'max_errors' are one parameter"):
+        assign(renamed(max_errors="ecc_limit"), given(ecc_limit="4", max_errors="5"), host=HOST)
+
+
+def test_a_renamed_option_that_leads_nowhere_is_the_classs_mistake() -> None:
+    with pytest.raises(ConfigurationError, match=r"^Cards\.renamed_options: 'max_errors' is called 'limit' now, and"):
+        assign(renamed(max_errors="limit"), given(max_errors="4"), host=HOST)
