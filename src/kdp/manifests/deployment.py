@@ -35,6 +35,10 @@ _DEVICE_MODEL: Final = ("/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/
 """Directories of sysfs whose links lead into one another. A program that reads one needs all, and no other file system
 is mounted below them, as the writable control groups are below ``/sys/fs``."""
 
+_LINKS: Final = ("/sys/bus", "/sys/class", "/sys/dev")
+_DEVICES: Final = "/sys/devices"
+"""The directories of a device in the others are links to this one, so who writes to a file of a device writes here."""
+
 _KERNELS: Final = ("/dev", "/proc", "/sys")
 """Nothing can be made there, and what is missing there never comes by itself."""
 
@@ -324,13 +328,13 @@ def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:
     looked_at = [*nodes, *(node for node in needs.opened_nodes if node.startswith("/"))]
     reasons = {_whole_dev(posixpath.dirname(path)): "look at device nodes" for path in looked_at}
     reasons |= {each: "the backend reads it" for path in needs.host_paths for each in _readable(path)}
-    read = [
-        path for path in sorted(reasons) if not _is_inside(path, (*(reasons.keys() - {path}), *needs.writable_paths))
-    ]
-    writable = [
-        path for path in sorted(set(needs.writable_paths)) if not _is_inside(path, set(needs.writable_paths) - {path})
-    ]
-    reasons |= dict.fromkeys(writable, "the backend writes to it")
+    written = dict.fromkeys(needs.writable_paths, "the backend writes to it")
+    for path in needs.writable_paths:
+        if _is_inside(path, _LINKS):
+            written.setdefault(_DEVICES, f"the links in {path} lead there, and the backend writes to them")
+    read = [path for path in sorted(reasons) if not _is_inside(path, (*(reasons.keys() - {path}), *written))]
+    writable = [path for path in sorted(written) if not _is_inside(path, written.keys() - {path})]
+    reasons |= written
     taken: set[str] = set()
     for path in [*read, *writable]:
         yield Folder(

@@ -63,7 +63,9 @@ class Needs:
     Attributes:
         host_paths: Directories of the node that the backend reads, as ``/sys`` or a driver's directory. Of a file name
             the directory: a mounted file stays the one that it was.
-        writable_paths: Directories of the node that the backend writes to.
+        writable_paths: Directories of the node that the backend writes to. For the files of a device below
+            ``/sys/class`` and ``/sys/bus`` name that directory: ``/sys/devices``, where its links lead, is writable
+            then, and the rest of ``/sys`` is not.
         opened_nodes: Device nodes that the backend itself opens, as ``/dev/hwrng``; to look at one needs no right.
             Kubernetes has no right for one node: such a container is privileged. A systemd unit has one. Nodes that
             may not be there where the manifest is written are named by their group in ``/proc/devices``, as

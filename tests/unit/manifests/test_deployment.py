@@ -204,13 +204,23 @@ def test_whatever_is_asked_for_is_covered_once_under_names_of_its_own(
     for path in nodes:
         assert any(covers(folder.path, path) for folder in folders)
     assert all(any(covers(each, path) for each in writable) for path in written)
-    # what may be written to was asked for
-    assert set(writable) <= set(written)
+    # what may be written to was asked for; the links of sysfs lead to its devices
+    assert set(writable) - {"/sys/devices"} <= set(written)
     names = [folder.name for folder in made.folders]
     assert len(names) == len(set(names))
     assert all(len(name) <= 63 and name.strip("-") == name for name in names)
     seen = [folder.seen_at for folder in made.folders]
     assert len(seen) == len(set(seen))
+
+
+def test_a_file_of_a_device_in_sysfs_was_not_writable() -> None:
+    """``/sys/class/card/card0`` is a link to ``/sys/devices``, which was mounted read-only."""
+    made = deployment(Needs(host_paths=["/sys"], writable_paths=["/sys/class/card"]))
+    assert {folder.path for folder in made.folders if folder.writable} - OWN == {"/sys/class/card", "/sys/devices"}
+    assert dict(made.reasons())["/sys/devices (to write)"].startswith("the links in /sys/class/card lead there")
+
+    made = deployment(Needs(writable_paths=["/sys/module/card/parameters"]))
+    assert {folder.path for folder in made.folders if folder.writable} - OWN == {"/sys/module/card/parameters"}
 
 
 @pytest.mark.parametrize(
