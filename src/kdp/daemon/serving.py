@@ -22,6 +22,7 @@ from .. import __version__
 from ..concurrency import threads
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..operations.status import ProcessFacts, document, facts_of, moment
+from ..supervision.hook_note import open_note
 from .mode_lock import ModeLock
 from .places import beside, warn_of_closed_kubelet, warn_of_missing_places, warn_of_unusable_state, written_places
 from .plan import ServingPlan, check_backends
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ..operations.metrics import Metrics, Reader
     from ..operations.reading import Configuration
     from ..operations.status import Facts
+    from ..supervision.hook_note import HookNote
     from ..supervision.service import BaseStatus, Service
     from .settings import ServeOptions, Settings
 
@@ -125,11 +127,34 @@ class Daemon:
             PluginDirectoryGoneError: Only a new process can help.
             ConfigurationError: The first plan cannot be served, and no earlier configuration helps.
         """
+        note = self._note_hooks()
+        try:
+            await self._serve(note)
+        finally:
+            if note is not None:
+                note.close()
+
+    def _note_hooks(self) -> HookNote | None:
+        """Begin the note of the hooks that run, and log those that ran when the process before ended."""
+        socket = self._plan.socket
+        note = None if socket is None else open_note(socket.with_suffix(".hooks"))
+        if note is not None and note.before is not None:
+            process, hooks = note.before
+            logger.error(
+                "the process before this one (%s) crashed or was killed while %s ran; kubectl logs --previous has its "
+                "last lines",
+                *(process, " and ".join(hooks)),
+            )
+        return note
+
+    async def _serve(self, note: HookNote | None) -> NoReturn:
         warn_of_slips(os.environ)
         if self._rejection is not None:
             logger.warning(_FELL_BACK, self._rejection.reason)
         while True:
             plan = self._plan
+            for state in plan.states:
+                state.note = note
             try:
                 warn_of_closed_kubelet(plan.settings)
                 warn_of_missing_places(plan.settings)

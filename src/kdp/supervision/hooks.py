@@ -41,6 +41,7 @@ from .shared_state import Lane, SharedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from ..concurrency.threads import Outcome
     from ..model.backend import DeviceBackend
@@ -229,7 +230,8 @@ class Hooks:
 
         def call() -> Any:
             try:
-                result = _not_awaitable(method())
+                with self._noted(hook):
+                    result = _not_awaitable(method())
                 self._look_at(lane, hook, result)
                 return then(result) if then else result
             finally:
@@ -247,7 +249,8 @@ class Hooks:
 
         async def run() -> Outcome[Any]:
             try:
-                result = await coroutine
+                with self._noted(hook):
+                    result = await coroutine
                 self._look_at(lane, hook, result)
                 return then(result) if then else result, None
             except BaseException as error:  # noqa: BLE001 - as in a thread; a task would end the loop with some of them
@@ -270,6 +273,11 @@ class Hooks:
 
         return asyncio.get_running_loop().create_task(watched())
 
+    def _noted(self, hook: str) -> AbstractContextManager[None]:
+        """Return the context in which a hook runs, for the process after a crash."""
+        note = self.state.note
+        return contextlib.nullcontext() if note is None else note.running(f"{hook}() of {self.label}")
+
     def _end_child(self, hook: str, process: int) -> None:
         """End a process that a hook has forked and in which it has returned: it would go on as a second plugin.
 
@@ -279,13 +287,16 @@ class Hooks:
         """
         if os.getpid() == process:
             return
-        if not isinstance(sys.exc_info()[1], SystemExit):  # a child that ends itself has done its work
+        error = sys.exc_info()[1]
+        if not isinstance(error, SystemExit):  # a child that ends itself has done its work
             logger.error(
                 "%s() of %s forked and returned in the child %d; the child ends: start programs with subprocess, and "
                 "switch off the daemon mode of libraries",
                 *(hook, self.label, os.getpid()),
             )
-        os._exit(1)  # a regular exit would run the handlers of the plugin
+        code = error.code if isinstance(error, SystemExit) else 1
+        # A regular exit would run the handlers of the plugin.
+        os._exit(code if isinstance(code, int) else int(code is not None))
 
     def _look_at(self, lane: Lane, hook: str, result: Any) -> None:
         """Warn once if a hook returns something although nobody reads it."""

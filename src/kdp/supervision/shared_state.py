@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..model.backend import DeviceBackend
+    from .hook_note import HookNote
 
 
 class Lane:
@@ -79,6 +80,7 @@ class SharedState:
         close_until: Until when ``close`` may take, on `time.monotonic`'s clock, if it is running.
         holders: Those who need it open.
         counts: What was counted of the hooks and devices.
+        note: Where the hooks that run are noted; None: nowhere.
     """
 
     def __init__(self) -> None:
@@ -87,6 +89,7 @@ class SharedState:
         self.close_until = 0.0
         self.holders: set[object] = set()
         self.counts = BackendCounts()
+        self.note: HookNote | None = None
 
     @property
     def hanging(self) -> int:

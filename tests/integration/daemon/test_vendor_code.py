@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,3 +64,36 @@ async def test_a_crash_in_a_library_ended_the_process_without_a_line(start: Star
         assert await plugin.ends() == -signal.SIGSEGV
         assert "Fatal Python error: Segmentation fault" in plugin.log
         assert "in discover" in plugin.log
+
+
+@pytest.mark.parametrize("hook", ["def discover(self):", "async def discover(self):"])
+@pytest.mark.parametrize("fault", ["ctypes.string_at(0)", "os.kill(os.getpid(), 9)"])
+async def test_the_next_start_names_the_hook_that_ran_at_a_crash(start: Start, hook: str, fault: str) -> None:
+    """The log of a container that starts again did not say why the one before had ended."""
+    said = "crashed or was killed while discover() of Cards ran"
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="kdp-") as folder:
+        socket = f"{folder}/kdp.sock"
+        async with start(program(fault, hook=hook), KDP_SOCKET=socket) as plugin:
+            assert await plugin.ends() < 0
+            pid = plugin.process.pid
+        for is_told in (True, False):
+            async with start(program("pass"), KDP_SOCKET=socket) as plugin:
+                await plugin.says("connected to the kubelet")
+                assert (await plugin.stop())[0] == 0
+                assert (f"the process before this one ({pid}) {said}" in plugin.log) == is_told
+        assert os.listdir(folder) == []
+
+
+async def test_no_hook_waits_for_a_disk(start: Start, tmp_path: Path) -> None:
+    async with start(program("pass"), KDP_SOCKET=str(tmp_path / "kdp.sock")) as plugin:
+        await plugin.says("connected to the kubelet")
+        assert not (tmp_path / "kdp.hooks").exists()
+
+
+@pytest.mark.parametrize(("end", "code"), [("SystemExit", 0), ("SystemExit(3)", 3), ("SystemExit('so')", 1)])
+async def test_a_child_of_a_hook_keeps_its_exit_code(start: Start, end: str, code: int) -> None:
+    body = f"child = os.fork()\n        if not child: raise {end}\n        print(os.waitpid(child, 0)[1] >> 8, file=2)"
+    body = body.replace("print(", "os.write(2, b'code %d;' % (").replace(", file=2)", "))")
+    async with start(program(body)) as plugin:
+        await plugin.says(f"code {code};")
+        assert (await plugin.stop())[0] == 0
