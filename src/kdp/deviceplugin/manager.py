@@ -19,7 +19,7 @@ from ..concurrency.observable import Observable
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.host import boot_id_of
 from ..kubelet import KubeletWatch
-from ..model.backend import WrappedBackend, tell_mode
+from ..model.backend import WrappedBackend, tell_holdings, tell_mode
 from ..startup import shown
 from ..supervision.backend_validation import agreed_host, resource_of, scrubs, static_resources
 from ..supervision.conditions import HELD
@@ -138,6 +138,7 @@ class PluginManager(Service):
             )
             scrubs(backend, options.release_policy)  # refuses what cannot be
             supervisor.outdated = functools.partial(self._outdated, supervisor)
+            tell_holdings(backend, functools.partial(self._holdings, supervisor))
             for resource in static_resources(backend):
                 if resource in self._owners:
                     raise ConfigurationError(
@@ -207,6 +208,15 @@ class PluginManager(Service):
     def holders(self, resource: str) -> Mapping[str, tuple[Holder, ...]] | None:
         """Return the containers that hold a resource's devices; see `Tracker.holders`."""
         return self._tracker.holders(resource)
+
+    def _holdings(self, supervisor: Supervisor) -> dict[str, tuple[str, ...]]:
+        """Return the devices of a backend that containers have, with their pods. Any thread may call it."""
+        self._tracker.follow_holders()
+        found: dict[str, tuple[str, ...]] = {}
+        for resource, owner in dict(self._owners).items():
+            if owner is supervisor:
+                found |= self._tracker.held(resource)
+        return found
 
     def device_of(self, resource: str, device_id: str) -> str:
         """Return the id of a replica's device; any other id is returned unchanged."""

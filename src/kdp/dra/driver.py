@@ -11,7 +11,7 @@ import attrs
 from typing_extensions import override
 
 from ..errors import ConfigurationError
-from ..model.backend import tell_mode
+from ..model.backend import tell_holdings, tell_mode
 from ..supervision.backend_validation import agreed_host, check_pre_start
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
@@ -97,7 +97,8 @@ class DraDriver(Service):
             warning = check_pre_start(backend)
             if warning is not None:
                 logger.warning(warning)
-            self._plugins[driver] = DraPlugin(driver, supervisor=supervisor, host=host, options=options)
+            plugin = self._plugins[driver] = DraPlugin(driver, supervisor=supervisor, host=host, options=options)
+            tell_holdings(backend, plugin.preparer.holdings)
             self._supervisors.append(supervisor)
 
     @override

@@ -21,7 +21,7 @@ How hooks are called, all of them:
 from __future__ import annotations
 
 import abc
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast, final, overload
 
 import attrs
@@ -259,6 +259,12 @@ class DeviceBackend(abc.ABC):
             refuses, the log says so, and the next discovery and the stop try again. An ``async def`` hook waits for the
             disk, too. Both protocols have the same store, and processes of a rolling update share it. It outlives
             restarts and reboots, until ``kdp uninstall``. Without a state directory it ends with the process.
+        holdings: Returns the devices that containers have now, by id, as ``{"gpu-0": ("ml/train",)}``: the names are
+            NAMESPACE/POD, and in a DRA driver NAMESPACE/NAME of the claims. Call it in any hook: ``self.holdings()``.
+            kdp sets it as it sets ``is_dra``. A device is in it from its Allocate on. A device plugin has the names
+            from the kubelet, at most about 30 s late, so a device may have none yet, and is in it for about 30 s after
+            its pod has ended. Replicas count as their device. A class that calls it has the kubelet be asked every 30 s
+            which pods have devices.
     """
 
     resource: str | None = None
@@ -277,6 +283,7 @@ class DeviceBackend(abc.ABC):
     renamed_options: ClassVar[Mapping[str, str]] = {}
     is_dra: bool = cast("bool", _NotTold())
     store: MutableMapping[str, Any] = cast("MutableMapping[str, Any]", _NotTold())
+    holdings: Callable[[], Mapping[str, tuple[str, ...]]] = cast("Callable[[], Any]", _NotTold())
 
     @abc.abstractmethod
     def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
@@ -461,6 +468,26 @@ def tell_mode(backend: DeviceBackend, *, is_dra: bool) -> None:
     vars(backend)["is_dra"] = is_dra
     if isinstance(backend, WrappedBackend):
         tell_mode(backend.inner, is_dra=is_dra)
+
+
+def tell_holdings(backend: DeviceBackend, ask: Callable[[], Mapping[str, tuple[str, ...]]]) -> None:
+    """Set ``holdings`` of a backend, and of the backend that it wraps.
+
+    Args:
+        backend: The backend.
+        ask: Returns the names of the holders by the id of each held device. Any thread may call it.
+    """
+    vars(backend)["holdings"] = ask
+    if isinstance(backend, WrappedBackend):
+        device_of = backend.device_of
+
+        def ask_inner() -> Mapping[str, tuple[str, ...]]:
+            found: dict[str, dict[str, None]] = {}
+            for device_id, names in ask().items():
+                found.setdefault(device_of(device_id), {}).update(dict.fromkeys(names))
+            return {device_id: tuple(names) for device_id, names in found.items()}
+
+        tell_holdings(backend.inner, ask_inner)
 
 
 OPTIONAL_HOOKS: Final = frozenset(

@@ -35,7 +35,7 @@ from ..errors import (
     NotReady,
     sentence,
 )
-from ..model.backend import WrappedBackend, is_overridden
+from ..model.backend import WrappedBackend, is_overridden, tell_holdings
 from ..model.health_policy import policy_of
 from ..model.spelling import slip_of, slips_in
 from ..startup import shown
@@ -184,6 +184,7 @@ class Supervisor:
         check_attributes(backend)
         check_signatures(backend)
         give_store(backend, None)
+        tell_holdings(backend, dict[str, tuple[str, ...]])
         self.backend = backend
         self._resource = backend.resource
         self.deadlines = deadlines or Deadlines()

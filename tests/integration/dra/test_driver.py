@@ -176,6 +176,19 @@ async def test_the_stop_answers_what_is_in_flight(folder: Path) -> None:
         assert (await driver.prepare(claim())).claims[claim().uid].error == ""
 
 
+async def test_a_backend_is_told_which_claims_have_its_devices(folder: Path) -> None:
+    backend = Widgets()
+    async with running(folder, backend) as driver:
+        assert backend.holdings() == {}
+        for number in (0, 1):
+            driver.api.put(claim(number), [result(f"w{number}")])
+            await driver.prepare(claim(number))
+        name = f"{claim(0).namespace}/{claim(0).name}"
+        assert backend.holdings()["w0"] == (name,)
+        await driver.unprepare(claim(1))
+        await until(lambda: backend.holdings() == {"w0": (name,)})
+
+
 # -- devices and their health ------------------------------------------------------------------------------------------
 
 

@@ -170,7 +170,7 @@ class Allocations:
 
     def owed(self, resource: str | None = None) -> list[AllocationRecord]:
         """Return the allocations that are not released yet, the oldest first."""
-        return [use for use in self._uses.values() if resource is None or use.resource == resource]
+        return [use for use in [*self._uses.values()] if resource is None or use.resource == resource]
 
     def is_seen(self, use: AllocationRecord) -> bool:
         """Return whether a list has named the devices of an allocation, apart from devices with a later one."""

@@ -207,6 +207,15 @@ class AllocationRecords:
             if self._allocations.newest_of(record.resource, device_id) is record
         ]
 
+    def held(self, resource: str) -> set[str]:
+        """Return the devices of a resource whose allocation has not ended. Any thread may call it."""
+        return {
+            device_id
+            for record in self._allocations.owed(resource)
+            if not (record.is_handed_out or record.is_back or record.failures)
+            for device_id in record.ids
+        }
+
     async def beside(self) -> list[tuple[str, AllocationRecord]]:
         """Return the saved allocations of other processes, and of resources that have another name now.
 

@@ -195,6 +195,16 @@ class Tracker:
             return None
         return {device_id: holders for (name, device_id), holders in self._holders.items() if name == resource}
 
+    def follow_holders(self) -> None:
+        """Have the kubelet be asked from now on who holds what, also if nothing is owed. Any thread may call it."""
+        self._always_lists = True
+
+    def held(self, resource: str) -> dict[str, tuple[str, ...]]:
+        """Return the devices that containers have, by the last list or an Allocate since. Any thread may call it."""
+        holders = self.holders(resource) or {}
+        ids = {*holders, *self.records.held(resource)}
+        return {each: tuple(dict.fromkeys(f"{h.namespace}/{h.pod}" for h in holders.get(each, ()))) for each in ids}
+
     def pods_of(self, resource: str, device_id: str) -> str:
         """Return the names of the pods that hold a device, as of the last list; "": none is known."""
         holders = (self._holders or {}).get((resource, device_id), ())

@@ -286,6 +286,15 @@ class Preparer:
             found[device_id] = (*found.get(device_id, ()), scrub)
         return found
 
+    def holdings(self) -> dict[str, tuple[str, ...]]:
+        """Return the devices that claims have, with the names of the claims. Any thread may call it."""
+        found: dict[str, list[str]] = {}
+        for record in self.store.known:
+            if not record.is_over:
+                for use in record.uses:
+                    found.setdefault(use.device_id, []).append(record.held.name)
+        return {device_id: tuple(dict.fromkeys(names)) for device_id, names in found.items()}
+
     def _prepared(self) -> list[Record]:
         return [*filter(self._life.is_prepared, self.store.known)]
 
