@@ -20,7 +20,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Generator, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
@@ -179,7 +179,7 @@ class BackendStore(MutableMapping[str, Any]):
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Generator[None]:
     """Hold the lock of a file, which is made if it is missing.
 
     Raises:

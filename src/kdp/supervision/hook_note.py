@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from ..storage import locks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
 _SIZE: Final = 1024
@@ -46,7 +46,7 @@ class HookNote:
         self._write()
 
     @contextlib.contextmanager
-    def running(self, hook: str) -> Iterator[None]:
+    def running(self, hook: str) -> Generator[None]:
         """Return the context in which a hook runs."""
         with self._lock:
             self._running.append(hook)
