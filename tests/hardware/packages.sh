@@ -8,6 +8,7 @@
 #   bin/headers/  what modules for it are compiled with
 #   bin/source/   the kernel's drivers/fpga, which Debian's configuration leaves out
 #   bin/dfl/      those drivers, compiled (dfl.sh)
+#   bin/secilc/   the compiler of SELinux policies
 #   bin/verbs/    ibv_rc_pingpong, and the library's part for soft-RoCE
 #
 # A source that does not answer three times makes it end with 75, and bin/.unanswered says which packages are missing.
@@ -24,6 +25,7 @@ architecture=$(dpkg --print-architecture)
 
 unpacked qemu machine qemu-system-x86
 unpacked busybox "$own" busybox-static
+unpacked secilc machine secilc
 unpacked verbs machine ibverbs-utils ibverbs-providers
 if [ ! -e bin/kernel/.complete ] || [ ! -e bin/dfl/.complete ]; then
     kernel=$(needed "$own" linux-image-amd64 'linux-image-[0-9].*') || true

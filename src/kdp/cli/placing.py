@@ -10,7 +10,7 @@ import attrs
 import click
 
 from ..errors import ConfigurationError, InvalidValueError
-from ..manifests.placement import ALL_TAINTS, MEMORY, LabelRule, Placement, Propagation, Toleration
+from ..manifests.placement import ALL_TAINTS, MEMORY, SELINUX_TYPE, LabelRule, Placement, Propagation, Toleration
 from .options import Word
 
 if TYPE_CHECKING:
@@ -113,10 +113,11 @@ _OPTIONS: Final = (
     click.option("--runtime-class", metavar="NAME", help="The pod's RuntimeClass."),
     click.option(
         "--selinux-type",
-        default="container_device_plugin_t",
+        default=SELINUX_TYPE,
         show_default=True,
         metavar="TYPE",
-        help="The process's SELinux type; 'none': the runtime's default.",
+        help="The process's SELinux type; 'none': the runtime's default. With container_device_plugin_t, an "
+        "administrator labels the directories that the plugin writes.",
     ),
     click.option(
         "--mount-propagation",

@@ -7,25 +7,34 @@ import ctypes
 import errno
 import os
 import re
+import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .. import __file__ as _imported
 from .. import __version__
 from ..daemon.limits import check_limits
 from ..errors import ConfigurationError, message_of
+from . import selinux
 from .answers import Answer, failed, not_known, ok, question, warning
 from .commands import kubectl, workload
-from .node import number_of, some, text_of
+from .node import PATIENCE, number_of, some, text_of
 from .resources import NO_PLUGIN
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from .node import Node
 
 _SKEW: Final = 5.0
 """Seconds that a file may be newer than the clock."""
+
+_PARTS_OF_LABEL: Final = 3
+"""Colons of a label of SELinux; a profile of AppArmor has none."""
+
+_PEER_LABEL: Final = 31
+"""``SO_PEERSEC`` of socket(7), which Python has no name for."""
 
 _FULL: Final = 0.9
 _DIST_INFO: Final = re.compile(r"(kdp|kdp[-_.]sdk)-([^-]+)\.(dist|egg)-info\Z", re.IGNORECASE)
@@ -146,14 +155,11 @@ def clock(node: Node) -> Answer:
 def confinement(node: Node) -> Answer:
     """Does SELinux or AppArmor confine the plugin?"""
     label = text_of(node.own / "attr/current").strip("\0")
-    enforcing = text_of(node.host.path("/sys/fs/selinux/enforce")) == "1"
-    if enforcing and ":container_t:" in label:
-        booleans = text_of(node.host.path("/sys/fs/selinux/booleans/container_use_devices")).split()
-        if booleans[:1] == ["0"]:
-            seen = "SELinux enforces, and containers may not use device nodes (container_use_devices is off)"
-            return warning(seen, "allow it on the node: setsebool -P container_use_devices on")
-        seen = f"SELinux confines this process as {label}, which may not use the kubelet's sockets"
-        return warning(seen, "give the container another type: securityContext.seLinuxOptions.type: spc_t")
+    filesystem = Path(node.host.path("/sys/fs/selinux"))
+    if selinux.is_enforcing(filesystem):
+        return _by_selinux(node, filesystem, _label_of_plugin(node) or label)
+    if label.count(":") >= _PARTS_OF_LABEL and not filesystem.exists():  # a container does not see the policy
+        return _in_container(node, label)
     if label.endswith("(enforce)") and not label.startswith("unconfined"):
         seen = f"AppArmor confines this process by profile {label.removesuffix(' (enforce)')}"
         if _is_default(label):
@@ -161,9 +167,59 @@ def confinement(node: Node) -> Answer:
         return warning(
             seen, "look for refusals on the node: dmesg | grep apparmor; or appArmorProfile.type: Unconfined"
         )
-    if enforcing:
-        return ok(f"SELinux enforces, and this process runs as {label or 'an unknown type'}")
     return ok("neither SELinux nor AppArmor confines this process")
+
+
+def _by_selinux(node: Node, filesystem: Path, label: str) -> Answer:
+    """Answer what the policy of the node says of the plugin."""
+    name = selinux.type_of(label)
+    if name == "container_t":
+        booleans = text_of(filesystem / "booleans/container_use_devices").split()
+        if booleans[:1] == ["0"]:
+            seen = "SELinux enforces, and containers may not use device nodes (container_use_devices is off)"
+            return warning(seen, "allow it on the node: setsebool -P container_use_devices on")
+        seen = f"SELinux confines this process as {label}, which may not use the kubelet's sockets"
+        return warning(seen, "give the container another type: securityContext.seLinuxOptions.type: spc_t")
+    try:
+        lacking = [each for each in _kept_in(node) if selinux.refused(filesystem, label, each)]
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        return not_known(f"SELinux enforces, and did not say what the plugin may write as {name or 'nobody'}: {why}")
+    return _refused(node, name, lacking)
+
+
+def _in_container(node: Node, label: str) -> Answer:
+    return _refused(
+        node, selinux.type_of(label), [each for each in _kept_in(node) if not os.access(each, os.W_OK | os.X_OK)]
+    )
+
+
+def _refused(node: Node, name: str, lacking: Sequence[Path]) -> Answer:
+    if not lacking:
+        places = " and ".join(map(str, _kept_in(node)))
+        return ok(f"SELinux lets the plugin write as {name}{f' in {places}' if places else ''}")
+    mend = " && ".join(
+        f"semanage fcontext -a -t container_file_t '{each}(/.*)?' && restorecon -R {each}" for each in lacking
+    )
+    return failed(
+        f"SELinux lets the plugin keep nothing in {' and '.join(map(str, lacking))} as {name}",
+        f"give its container the type spc_t: kdp manifests --selinux-type spc_t; or on the node: {mend}",
+    )
+
+
+def _kept_in(node: Node) -> list[Path]:
+    """Return the directories, beside the kubelet's own, in which a plugin keeps files."""
+    return [each for each in (node.state_dir, node.cdi_dir) if each is not None and os.path.isdir(each)]
+
+
+def _label_of_plugin(node: Node) -> str:
+    """Return the label of a plugin's process, which the kernel notes at its socket; empty: nobody answers there."""
+    for path in node.sockets:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(PATIENCE)
+            client.connect(os.fspath(path))
+            return client.getsockopt(socket.SOL_SOCKET, _PEER_LABEL, 1024).decode(errors="replace").strip("\0")
+    return ""
 
 
 def _is_default(label: str) -> bool:

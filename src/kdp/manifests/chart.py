@@ -170,6 +170,7 @@ def _with_selinux(document: Document, marks: _Marks) -> None:
         "type: MustRunAs\n"
         "seLinuxOptions:\n"
         "  type: {{ .Values.selinuxType }}\n"
+        "  level: s0\n"
         "{{- else }}\n"
         "type: RunAsAny\n"
         "{{- end }}"
@@ -224,7 +225,7 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     selinux = container["securityContext"].pop("seLinuxOptions", None)
     if selinux is not None:
         container["securityContext"] |= marks.block(
-            "{{- with .Values.selinuxType }}\nseLinuxOptions:\n  type: {{ . }}\n{{- end }}"
+            "{{- with .Values.selinuxType }}\nseLinuxOptions:\n  type: {{ . }}\n  level: s0\n{{- end }}"
         )
     rest = {name: container.pop(name) for name in list(container)[list(container).index("env") + 1 :]}
     for name in ("ports", "startupProbe", "livenessProbe", "readinessProbe", "resources"):

@@ -130,7 +130,7 @@ def _openshift(deployment: Deployment, placement: Placement) -> list[Document]:
     is_privileged = bool(needs.opened_nodes)
     selinux: Document = {"type": "RunAsAny"}
     if placement.selinux_type is not None and not is_privileged:
-        selinux = {"type": "MustRunAs", "seLinuxOptions": {"type": placement.selinux_type}}
+        selinux = {"type": "MustRunAs", "seLinuxOptions": _selinux(placement.selinux_type)}
     constraints: Document = {
         "apiVersion": "security.openshift.io/v1",
         "kind": "SecurityContextConstraints",
@@ -342,5 +342,10 @@ def _security(deployment: Deployment, placement: Placement) -> Document:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     if placement.selinux_type is not None and not deployment.is_controller:
-        security["seLinuxOptions"] = {"type": placement.selinux_type}
+        security["seLinuxOptions"] = _selinux(placement.selinux_type)
     return security
+
+
+def _selinux(name: str) -> Document:
+    """Return a label; with categories of its own, as a runtime gives them, no later container could read the files."""
+    return {"type": name, "level": "s0"}

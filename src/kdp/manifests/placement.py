@@ -24,6 +24,10 @@ EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 MEMORY: Final = "128Mi"
 """The pods' limit of memory. With `kdp doctor` and two `kdp status` at once, a plugin's container peaked at 67 MiB."""
 
+SELINUX_TYPE: Final = "spc_t"
+"""What SELinux does not confine. By container-selinux, ``container_device_plugin_t`` may write what is labelled
+``container_file_t`` only, and ``/var/lib/kdp`` and ``/run/cdi`` that a kubelet makes are not."""
+
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _QUANTITY = re.compile(r"[1-9][0-9]*(Ki|Mi|Gi|k|M|G)?", re.ASCII)
 
@@ -147,8 +151,8 @@ class Placement:
         tolerations: The taints that keep the pods off no node; None: what the kind of pod has by default.
         priority_class: The pods' PriorityClass; None: what the kind of pod has by default; empty: none.
         runtime_class: The pods' RuntimeClass; None: the default.
-        selinux_type: The process's SELinux type, which container-selinux has for device plugins; None: the default. It
-            means nothing on a node without SELinux.
+        selinux_type: The process's SELinux type; None: the runtime's default. It means nothing on a node without
+            SELinux.
         propagation: Whether later mounts of the node are seen below what is mounted read-only.
         memory_limit: The container's limit of memory.
         network_policy: Whether a NetworkPolicy keeps other pods away.
@@ -167,7 +171,7 @@ class Placement:
     tolerations: tuple[Toleration, ...] | None = None
     priority_class: str | None = None
     runtime_class: str | None = None
-    selinux_type: str | None = "container_device_plugin_t"
+    selinux_type: str | None = SELINUX_TYPE
     propagation: Propagation = "none"
     memory_limit: str = MEMORY
     network_policy: bool = True

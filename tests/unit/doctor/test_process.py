@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kdp import __version__
-from kdp.doctor import process
+from kdp.doctor import process, selinux
 from kdp.errors import ConfigurationError
 
 from .samples import dead, node_in, status, told, written
@@ -124,3 +124,47 @@ def test_the_version_of_the_plugin(tmp_path: Path) -> None:
     assert told(process.version(node_in(tmp_path, status(kdp=__version__))))[0] == "ok"
     verdict, text = told(process.version(node_in(tmp_path, status(kdp="0.0.9"))))
     assert (verdict, "0.sock runs 0.0.9 | run the command of that version" in text) == ("warning", True)
+
+
+PLUGIN = "system_u:system_r:container_device_plugin_t:s0"
+
+
+@pytest.mark.parametrize(("writable", "verdict"), [(True, "ok"), (False, "failed")])
+def test_a_container_that_selinux_confines_was_said_to_be_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writable: bool, verdict: str
+) -> None:
+    """A container does not see the policy, so only trying tells."""
+    written(tmp_path / "self/attr/current", PLUGIN + "\0")
+    (tmp_path / "state").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: writable)
+    found, text = told(process.confinement(node_in(tmp_path)))
+    assert (found, "as container_device_plugin_t" in text) == (verdict, True), text
+    mend = f"semanage fcontext -a -t container_file_t '{tmp_path}/state(/.*)?' && restorecon -R {tmp_path}/state"
+    assert (mend in text) is not writable
+
+
+def test_what_selinux_says_of_the_plugin_is_the_kernels_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/hardware` asks a real kernel."""
+    filesystem, state = tmp_path / "host/sys/fs/selinux", tmp_path / "state"
+    state.mkdir()
+    written(tmp_path / "self/attr/current", PLUGIN + "\0")
+    written(filesystem / "enforce", "1")
+    node = node_in(tmp_path)
+    assert told(process.confinement(node))[0] == "not known", "nobody answers"
+    written(filesystem / "class/dir/index", "7")
+    written(filesystem / "class/dir/perms/add_name", "3")
+    asked: list[str] = []
+
+    def ask(place: Path, question: str) -> tuple[int, int]:
+        asked.append(question)
+        return 0b11, 0
+
+    monkeypatch.setattr(selinux, "ask", ask)
+    monkeypatch.setattr(selinux, "label_of", lambda directory: "system_u:object_r:var_lib_t:s0")
+    found, text = told(process.confinement(node))
+    assert asked[0] == f"{PLUGIN} system_u:object_r:var_lib_t:s0 7"
+    assert (found, f"keep nothing in {state} as container_device_plugin_t" in text) == ("failed", True), text
+    monkeypatch.setattr(selinux, "ask", lambda place, question: (0b111, 0))
+    assert told(process.confinement(node))[0] == "ok"
+    monkeypatch.setattr(selinux, "ask", lambda place, question: (0, 1))
+    assert told(process.confinement(node))[0] == "ok", "the policy only watches this type"

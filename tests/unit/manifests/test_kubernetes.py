@@ -58,7 +58,7 @@ def test_it_has_no_privileges_unless_the_backend_asks() -> None:
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"},
-        "seLinuxOptions": {"type": "container_device_plugin_t"},
+        "seLinuxOptions": {"type": "spc_t", "level": "s0"},
     }
 
 
@@ -167,7 +167,7 @@ def test_openshift_gives_the_pod_what_it_has_and_no_more() -> None:
     assert pod(daemon_set(deployment(), placement(openshift=True)))["serviceAccountName"] == "kdp-widgets"
     assert constraints["users"] == ["system:serviceaccount:kube-system:kdp-widgets"]
     assert constraints["allowHostDirVolumePlugin"] is True
-    assert constraints["seLinuxContext"]["seLinuxOptions"] == {"type": "container_device_plugin_t"}
+    assert constraints["seLinuxContext"]["seLinuxOptions"] == {"type": "spc_t", "level": "s0"}
     denied = ("allowHostNetwork", "allowHostPID", "allowHostPorts", "allowPrivilegedContainer", "allowHostIPC")
     assert not any(constraints[each] for each in denied)
     needs = Needs(host_network=True, capabilities=("NET_ADMIN",))
