@@ -23,6 +23,6 @@ def test_what_a_device_plugin_may_write(run_tests_in_guest: RunTestsInGuest, tmp
         pytest.skip(str(missing))
     libraries = ":".join(str(BIN / "secilc" / each / "x86_64-linux-gnu") for each in ("usr/lib", "lib"))
     compiled = tmp_path / "policy"
-    command = [compiler, "-M", "true", "-c", "33", "-o", compiled, "-f", os.devnull, POLICY]
+    command: list[str | Path] = [compiler, "-M", "true", "-c", "33", "-o", compiled, "-f", os.devnull, POLICY]
     subprocess.run(command, check=True, env={**os.environ, "LD_LIBRARY_PATH": libraries})
     run_tests_in_guest(SELINUX, "test_selinux.py", environment={"KDP_SELINUX_POLICY": str(compiled)})

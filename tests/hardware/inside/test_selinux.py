@@ -91,7 +91,7 @@ def test_a_label_that_the_policy_lacks_is_no_answer() -> None:
 def test_doctor_asks_for_the_plugin_and_not_for_itself(tmp_path: Path, directory: str, verdict: str, said: str) -> None:
     label(STATE, directory)
     path = OWN / f"{verdict}.sock"
-    command = [sys.executable, "-c", LISTEN, f"{PLUGIN}:s0", path]
+    command: list[str | Path] = [sys.executable, "-c", LISTEN, f"{PLUGIN}:s0", path]
     label(OWN, LABELLED)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as plugin:
         assert plugin.stdout is not None
