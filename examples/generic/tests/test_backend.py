@@ -204,15 +204,18 @@ def test_a_group_of_optional_members_is_a_device_while_one_is_there(tree: Tree, 
     ]
 
 
-def test_two_devices_were_given_one_node_that_each_has_for_itself(tree: Tree, backend: Make) -> None:
-    tree.node("/dev/ttyUSB0", "/dev/ttyUSB1")
-    tree.link("/dev/serial/by-id/modem", "../../ttyUSB0")
+def test_two_devices_were_given_one_node_that_each_has_for_itself(sysfs_tree: SysfsTree, tmp_path: Path) -> None:
+    for minor in (0, 1):
+        sysfs_tree.stand_in(f"/dev/ttyUSB{minor}", major=188, minor=minor)
+    sysfs_tree.link("/dev/serial/by-id/modem", "/dev/ttyUSB0")
+    file = tmp_path / "config.yaml"
     text = (
         "resources: [{name: a.io/modem, groups: [{id: '{name}', paths: [{path: /dev/serial/by-id/*}]}]},"
         " {name: a.io/any, groups: [{paths: [{path: /dev/ttyUSB*}]}]}]"
     )
 
-    first, second, third = backend(text).discover()
+    file.write_text(text)
+    first, second, third = Generic(file, sysfs_tree.host).discover()
 
     assert first.health.is_healthy
     assert str(second.health) == (
@@ -221,7 +224,8 @@ def test_two_devices_were_given_one_node_that_each_has_for_itself(tree: Tree, ba
     )
     assert third.health.is_healthy
     for allowed in (text.replace("by-id/*", "by-id/*, shared: true"), text.replace("{paths", "{count: 2, paths")):
-        assert all(device.health.is_healthy for device in backend(allowed).discover())
+        file.write_text(allowed)
+        assert all(device.health.is_healthy for device in Generic(file, sysfs_tree.host).discover())
 
 
 @pytest.mark.parametrize("second", ["/dev/modem", "/dev/by-name/modem"], ids=["node", "link"])
