@@ -29,6 +29,7 @@ from .unusual import (
     RefusesTwo,
     Row,
     Sabotaged,
+    TokenInEachReply,
 )
 
 
@@ -80,6 +81,7 @@ FALSE: list[tuple[type[Correct], tuple[int, ...], bool]] = [
     (RefusesTwo, (72,), False),
     (OneReplicaForEach, (72,), False),
     (PairsOnly, (34,), False),
+    (TokenInEachReply, (34, 39, 41), False),
     (BlockingAllocate, (41, 58), False),
     (EmptyAtFirst, (4, 33, 46), False),
     (EmptyAtEachStart, (4, 33, 46, 55, 56, 63), False),

@@ -6,6 +6,7 @@ fails the check that once judged a correct plugin wrongly, so that "not applicab
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -105,6 +106,14 @@ class RefusesTwo(Correct):
         if len(devices) > 1:
             raise kdp.AllocationError("a container can have one widget only; ask for 1")
         return devices.edits()
+
+
+class TokenInEachReply(Correct):
+    """Each container gets a token of its own."""
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        return kdp.ContainerEdits(env={"WIDGETS": ",".join(devices.ids), "TOKEN": secrets.token_hex(4)})
 
 
 class OneDevice(Correct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, cast, final
 
 from ..errors import InvalidValueError
 from ..model.names import MAX_ATTRIBUTE_BYTES
@@ -108,9 +108,10 @@ class Threshold:
             raise InvalidValueError(
                 f"above={above} and below={below}: give one of them; valid is Threshold(above=90, until=80)"
             )
-        if not (math.isfinite(limit) and math.isfinite(until)):
+        limits = cast("tuple[object, ...]", (limit, until))  # of a file or an option they may be texts
+        if not all(isinstance(each, (int, float)) and math.isfinite(each) for each in limits):
             raise InvalidValueError(
-                f"{name}={limit} and until={until}: must be finite numbers; valid is {_VALID[name]}"
+                f"{name}={limit!r} and until={until!r}: must be finite numbers; valid is {_VALID[name]}"
             )
         if self._sign * until >= self._sign * limit:  # swapped limits would turn the meaning around
             side = "less than above" if name == "above" else "more than below"

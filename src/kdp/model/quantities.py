@@ -134,7 +134,7 @@ def _capacity(name: str, value: Amount) -> Amount:
     return amount
 
 
-_MEMORY = re.compile("(memory|vram|hbm)$", re.IGNORECASE)
+_MEMORY = re.compile("(memory|MEMORY|[vV]ram|VRAM|[a-z]Ram|hbm|HBM|[fF]rame[bB]uffer|Memory)$")
 """Not every name with the word is an amount of memory: memoryChannels are counted."""
 
 _LEAST_MEMORY = 2**20

@@ -50,6 +50,8 @@ def test_swapped_limits_turned_the_meaning_around(limits: Any, rule: str) -> Non
         {"below": 1, "until": math.inf},
         {"above": 90, "below": 10, "until": 80},
         {"until": 80},
+        {"above": "90", "until": 80},
+        {"below": 10, "until": "20"},
     ],
 )
 def test_limits_that_make_no_sense_are_refused(limits: Any) -> None:

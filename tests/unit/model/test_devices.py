@@ -174,7 +174,7 @@ def test_a_negative_capacity_was_published() -> None:
             Device(id="gpu-0", capacity={"memory": wrong})
 
 
-@pytest.mark.parametrize("name", ["memory", "vram", "example.com/globalMemory"])
+@pytest.mark.parametrize("name", ["memory", "vram", "example.com/globalMemory", "gpuRam", "frameBuffer"])
 def test_memory_in_mebibytes_was_published_as_bytes(name: str, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):  # each discovery makes the device again
         Device(id="gpu-0", capacity={name: 81559})

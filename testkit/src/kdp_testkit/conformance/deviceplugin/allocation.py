@@ -13,7 +13,7 @@ from ...protocol.pods import AdmittedPod, Container, ContainerReply, Pod
 from ...protocol.wire import CallError
 from ..checks import KUBELET_SOCK, Checks, NotApplicable
 from ..scene import ids, plural
-from .replies import differences, missing_artefacts, named, problems_of, shown, without_order
+from .replies import differences, missing_artefacts, named, problems_of, shown, varying, without_order
 from .subject import SECRET, Staging
 
 if TYPE_CHECKING:
@@ -34,6 +34,13 @@ async def allocate(scene: PluginScene, *device_ids: Iterable[str], within: float
             return await scene.client.allocate(*[list(request) for request in device_ids])
     except TimeoutError:
         raise scene.failed(f"Allocate was not answered within {within:g} s") from None
+
+
+async def _twice(scene: PluginScene, device: str) -> tuple[ContainerReply, frozenset[str]]:
+    """Allocate a device twice; return the reply, and the variables that each reply has with another value."""
+    [one] = await allocate(scene, [device])
+    [again] = await allocate(scene, [device])
+    return one, varying(one, again)
 
 
 async def _refusal(scene: PluginScene, device_ids: Iterable[str]) -> CallError | None:
@@ -97,7 +104,9 @@ async def _any_order(case: Case) -> str:
                     raise scene.failed(f"Allocate of {first} and {second} was refused in one order only: {outcome}")
             assert not isinstance(one, CallError)
             assert not isinstance(other, CallError)
-            difference = differences(without_order(one), without_order(other))
+            again = await _pair(scene, first, second)
+            tokens = frozenset[str]() if isinstance(again, CallError) else varying(one, again)
+            difference = differences(without_order(one), without_order(other), tokens)
             scene.require(not difference, f"the two orders gave different answers: {difference}")
             return f"both orders gave {shown(one)}"
     raise NotApplicable(f"the plugin refuses two devices for one container: {refused}")
@@ -213,11 +222,11 @@ async def _two_requests(case: Case) -> str:
     case.require_devices()
     async with case.connected() as scene:
         first, second = scene.some(2)
-        alone = [(await allocate(scene, [device]))[0] for device in (first, second)]
+        alone = [await _twice(scene, device) for device in (first, second)]
         together = await allocate(scene, [first], [second])
         scene.require(len(together) == 2, f"{plural(len(together), 'response')} for two container requests")
-        for expected, reply in zip(alone, together, strict=True):
-            difference = differences(expected, reply)
+        for (expected, tokens), reply in zip(alone, together, strict=True):
+            difference = differences(expected, reply, tokens)
             scene.require(not difference, f"the responses are not in the order of the requests: {difference}")
     return "two responses in order"
 
@@ -256,12 +265,12 @@ async def _empty(case: Case) -> str:
 )
 async def _parallel(case: Case) -> str:
     async with case.connected() as scene:
-        alone: dict[str, ContainerReply] = {}
+        alone: dict[str, tuple[ContainerReply, frozenset[str]]] = {}
         began = anyio.current_time()
         for device in scene.at_most(10):
             if len(alone) < 2 or anyio.current_time() - began < _ALONE:
-                alone[device] = (await allocate(scene, [device]))[0]
-        each = (anyio.current_time() - began) / len(alone)
+                alone[device] = await _twice(scene, device)
+        each = (anyio.current_time() - began) / (2 * len(alone))
         # A plugin may serve one after another; the last one must be answered in time, too.
         count = min(50, max(2, int(_TOGETHER / each)))
         devices = list(alone)
@@ -277,7 +286,7 @@ async def _parallel(case: Case) -> str:
                 tasks.start_soon(one, devices[number % len(devices)])
         took = anyio.current_time() - began
         for device, reply in answers:
-            difference = differences(alone[device], reply)
+            difference = differences(alone[device][0], reply, alone[device][1])
             scene.require(not difference, f"the answer for {device} was another's: {difference}")
         await _still_works(scene, f"{count} Allocates at once")
     return f"{count} answers in {took * 1000:.0f} ms, none mixed up"

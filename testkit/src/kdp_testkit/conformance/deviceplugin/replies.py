@@ -14,7 +14,7 @@ import attrs
 from ..scene import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from ...protocol.pods import ContainerReply
 
@@ -68,10 +68,21 @@ def _as_sets(reply: ContainerReply) -> dict[str, object]:
     }
 
 
-def differences(first: ContainerReply, second: ContainerReply) -> str:
-    """Return in words in which fields two replies differ, whatever their order."""
-    one, other = _as_sets(first), _as_sets(second)
+def varying(first: ContainerReply, second: ContainerReply) -> frozenset[str]:
+    """Return the variables and annotations whose values differ in two replies to one request, as a session's token."""
+    both = [(first.envs, second.envs), (first.annotations, second.annotations)]
+    return frozenset(name for one, other in both for name in one.keys() & other.keys() if one[name] != other[name])
+
+
+def differences(first: ContainerReply, second: ContainerReply, ignored: Collection[str] = ()) -> str:
+    """Return in words in which fields two replies differ, whatever their order, apart from the ignored variables."""
+    one, other = (_as_sets(_without(reply, ignored)) for reply in (first, second))
     return "; ".join(f"{key}: {one[key]} and {other[key]}" for key in one if one[key] != other[key])
+
+
+def _without(reply: ContainerReply, names: Collection[str]) -> ContainerReply:
+    kept = [{n: value for n, value in each.items() if n not in names} for each in (reply.envs, reply.annotations)]
+    return attrs.evolve(reply, envs=kept[0], annotations=kept[1])
 
 
 def without_order(reply: ContainerReply) -> ContainerReply:
