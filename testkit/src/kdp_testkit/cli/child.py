@@ -9,6 +9,8 @@ import sys
 
 from kdp.cli import main
 
+from . import own_reads
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -22,4 +24,5 @@ def _die_with_parent() -> None:
 
 if __name__ == "__main__":
     _die_with_parent()
+    own_reads.watch(sys.argv)
     main()

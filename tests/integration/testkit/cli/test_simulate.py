@@ -320,6 +320,31 @@ def discover(self):
     assert "device /dev/dfl-port." in result.stdout
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        "open('/sys/devices/system/cpu/possible')",
+        "os.listdir('/sys/bus')",
+        "__import__('glob').glob('/dev/*')",
+    ],
+)
+def test_a_class_that_read_this_machine_beside_the_given_node_passed(simulation: Simulation, read: str) -> None:
+    recorded = Path(__file__).parents[3] / "data/hardware/dfl-6.1.tar.gz"
+    more = f"""
+def __init__(self, host: __import__("kdp.hardware").hardware.Host) -> None:
+    self.host = host
+
+def discover(self):
+    {read}
+    return [kdp.Device(id="w0")]
+"""
+    result = simulation.run(more, "--snapshot", str(recorded))
+    assert result.returncode == 1, result.stdout
+    place = "/dev" if "glob" in read else "/sys/"
+    assert re.search(rf"/w\.py:\d+: a hook reads {place}.* of this machine, and not of the node", result.stdout)
+    assert result.stdout.count("a hook reads") == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "says"),
