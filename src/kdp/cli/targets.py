@@ -35,6 +35,7 @@ from ..model.backend import DeviceBackend
 from ..model.devices import Version
 from ..model.quantities import Quantity
 from ..model.spelling import hint
+from ..storage import forks
 from .convert import ConversionError, convert, describe
 
 if typing.TYPE_CHECKING:
@@ -58,7 +59,7 @@ def load(target: str) -> type[DeviceBackend]:
         ConfigurationError: There is none, it cannot be loaded, or it is no complete backend.
     """
     place, colon, attribute = target.rpartition(":")
-    token = loading.set(target)
+    token, process = loading.set(target), os.getpid()
     try:
         if not colon:
             return _check(target, _entry_point(target))
@@ -67,6 +68,7 @@ def load(target: str) -> type[DeviceBackend]:
         module = _load_file(target, Path(place)) if is_file(target) else _load_module(target, place)
     finally:
         loading.reset(token)
+        forks.end_child(f"the module of {target}", process)
     found: Any = module
     for name in attribute.split("."):
         try:
@@ -209,6 +211,7 @@ class Recipe:
         Raises:
             ConfigurationError: The constructor raised.
         """
+        process = os.getpid()
         try:
             return self.cls(**self.arguments)
         except (ConfigurationError, InvalidValueError) as error:  # a sentence for the admin already
@@ -225,6 +228,8 @@ class Recipe:
             raise ConfigurationError(
                 f"target {self.target!r}: {self.cls.__name__}({given}) failed with {why}"
             ) from error
+        finally:
+            forks.end_child(f"the constructor of {self.cls.__name__}", process)
 
     def _without_secrets(self, why: str) -> str:
         """Return what the constructor raised, which may repeat the arguments."""

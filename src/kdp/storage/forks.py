@@ -1,5 +1,7 @@
 """What a forked child must let go of: the locks of its parent, its listening sockets, and the connections to them.
 
+And a child that a vendor's code has forked must end: see `end_child`.
+
 A child that is forked shares the open files of its parent. It would keep the locks of a parent that was killed, and its
 sockets listening, and a kubelet that is connected would never see its end. gRPC 1.85 closes its own in a child, 1.75
 does not. A program that is started has none of them.
@@ -10,12 +12,16 @@ No function blocks.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
+import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+logger = logging.getLogger(__name__)
 
 _MANY: Final = 64
 """Descriptors from which on closed ones are looked for: others than us close sockets."""
@@ -90,3 +96,26 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
+
+
+def end_child(what: str, process: int) -> None:
+    """End this process if a vendor's code was called in another one and returns here: it would be a second plugin.
+
+    A child that ends itself keeps its exit code.
+
+    Args:
+        what: What has forked, as texts call it.
+        process: The process in which it was called.
+    """
+    if os.getpid() == process:
+        return
+    error = sys.exc_info()[1]
+    if not isinstance(error, SystemExit):
+        logger.error(
+            "%s forked and returned in the child %d; the child ends: start programs with subprocess, and switch off "
+            "the daemon mode of libraries",
+            *(what, os.getpid()),
+        )
+    code = error.code if isinstance(error, SystemExit) else 1
+    # A regular exit would run the handlers of the plugin.
+    os._exit(code if isinstance(code, int) else int(code is not None))

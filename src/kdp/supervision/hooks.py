@@ -14,7 +14,6 @@ import contextlib
 import inspect
 import logging
 import os
-import sys
 import time
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -36,6 +35,7 @@ from ..errors import (
     sentence,
 )
 from ..model.backend import OPTIONAL_HOOKS, WrappedBackend, is_overridden
+from ..storage import forks
 from . import log_guard
 from .shared_state import Lane, SharedState
 
@@ -235,7 +235,7 @@ class Hooks:
                 self._look_at(lane, hook, result)
                 return then(result) if then else result
             finally:
-                self._end_child(hook, process)
+                forks.end_child(f"{hook}() of {self.label}", process)
 
         return lane.worker.submit(call)
 
@@ -256,7 +256,7 @@ class Hooks:
             except BaseException as error:  # noqa: BLE001 - as in a thread; a task would end the loop with some of them
                 return None, error
             finally:
-                self._end_child(hook, process)
+                forks.end_child(f"{hook}() of {self.label}", process)
 
         def tell(frame: FrameType) -> None:
             place = _place(frame, coroutine.cr_code.co_filename)
@@ -277,26 +277,6 @@ class Hooks:
         """Return the context in which a hook runs, for the process after a crash."""
         note = self.state.note
         return contextlib.nullcontext() if note is None else note.running(f"{hook}() of {self.label}")
-
-    def _end_child(self, hook: str, process: int) -> None:
-        """End a process that a hook has forked and in which it has returned: it would go on as a second plugin.
-
-        Args:
-            hook: The hook.
-            process: The process in which it was called.
-        """
-        if os.getpid() == process:
-            return
-        error = sys.exc_info()[1]
-        if not isinstance(error, SystemExit):  # a child that ends itself has done its work
-            logger.error(
-                "%s() of %s forked and returned in the child %d; the child ends: start programs with subprocess, and "
-                "switch off the daemon mode of libraries",
-                *(hook, self.label, os.getpid()),
-            )
-        code = error.code if isinstance(error, SystemExit) else 1
-        # A regular exit would run the handlers of the plugin.
-        os._exit(code if isinstance(code, int) else int(code is not None))
 
     def _look_at(self, lane: Lane, hook: str, result: Any) -> None:
         """Warn once if a hook returns something although nobody reads it."""

@@ -97,3 +97,34 @@ async def test_a_child_of_a_hook_keeps_its_exit_code(start: Start, end: str, cod
     async with start(program(body)) as plugin:
         await plugin.says(f"code {code};")
         assert (await plugin.stop())[0] == 0
+
+
+LOADED = """
+import os
+import kdp
+{module}
+
+class Cards(kdp.DeviceBackend):
+    resource = "example.com/card"
+
+    def __init__(self) -> None:
+        {constructor}
+
+    def discover(self):
+        return [kdp.Device(id="c0")]
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "constructor", "what"),
+    [("os.fork()", "pass", "the module of"), ("", "os.fork()", "the constructor of Cards")],
+)
+async def test_a_child_that_was_forked_before_any_hook_was_a_second_plugin(
+    start: Start, module: str, constructor: str, what: str
+) -> None:
+    async with start(LOADED.format(module=module, constructor=constructor), "Cards") as plugin:
+        await plugin.says("connected to the kubelet")
+        assert (await plugin.stop())[0] == 0
+        assert f"{what} " in plugin.log
+        assert plugin.log.count("forked and returned in the child") == 1
+        assert plugin.log.count("connected to the kubelet") == 1
