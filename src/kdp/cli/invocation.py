@@ -196,12 +196,12 @@ def _merged(
 
 
 def _names(name: str, classes: Mapping[str, type[DeviceBackend]]) -> set[str]:
-    """Return in capitals, as variables have them, what the parameter is called now."""
+    """Return the current names of a parameter in capitals, as variables have them."""
     return {current(cls, name).upper() for cls in classes.values()} or {name.upper()}
 
 
 def _given(assignments: Sequence[str], classes: Mapping[str, type[DeviceBackend]]) -> dict[str, GivenValue]:
-    """Return what flags and variables give, by the parameter's name."""
+    """Return the values of flags and variables, by the parameter's name."""
     return _merged(_from_environment(os.environ), _from_flags(assignments), classes)
 
 

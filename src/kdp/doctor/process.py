@@ -171,7 +171,7 @@ def confinement(node: Node) -> Answer:
 
 
 def _by_selinux(node: Node, filesystem: Path, label: str) -> Answer:
-    """Answer what the policy of the node says of the plugin."""
+    """Answer with the decision of the node's policy."""
     name = selinux.type_of(label)
     if name == "container_t":
         booleans = text_of(filesystem / "booleans/container_use_devices").split()
@@ -208,12 +208,12 @@ def _refused(node: Node, name: str, lacking: Sequence[Path]) -> Answer:
 
 
 def _kept_in(node: Node) -> list[Path]:
-    """Return the directories, beside the kubelet's own, in which a plugin keeps files."""
+    """Return the directories in which a plugin keeps files, apart from the kubelet's."""
     return [each for each in (node.state_dir, node.cdi_dir) if each is not None and os.path.isdir(each)]
 
 
 def _label_of_plugin(node: Node) -> str:
-    """Return the label of a plugin's process, which the kernel notes at its socket; empty: nobody answers there."""
+    """Return the label of a plugin's process, which the kernel notes at its socket; "" if no process answers."""
     for path in node.sockets:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(PATIENCE)

@@ -19,7 +19,7 @@ _RIGHTS: Final = {
     "dir": ("search", "write", "add_name", "remove_name"),
     "file": ("create", "open", "read", "write", "rename", "unlink", "lock"),
 }
-"""Rights that a file of kdp needs: it is made under another name, locked, and renamed."""
+"""Rights that kdp needs for a file: it writes the file under another name, locks it, and renames it."""
 
 _PERMISSIVE: Final = 1
 """The flag of a domain that the policy only watches."""
@@ -36,7 +36,7 @@ def type_of(label: str) -> str:
 
 
 def label_of(directory: Path) -> str:
-    """Return the label of a directory; empty: it has none, or cannot be asked."""
+    """Return the label of a directory; "" if it has none."""
     try:
         return os.getxattr(directory, "security.selinux").decode(errors="replace").strip("\0")
     except OSError:
@@ -52,7 +52,7 @@ def refused(selinux: Path, label: str, directory: Path) -> list[str]:
         directory: The directory; its files get its label.
 
     Raises:
-        OSError: The kernel was not asked: the file is missing, read-only, or the labels are unknown to the policy.
+        OSError: The kernel gave no answer: its file is missing or read-only, or the policy does not know the labels.
     """
     target = label_of(directory)
     return [

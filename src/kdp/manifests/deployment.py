@@ -37,7 +37,7 @@ is mounted below them, as the writable control groups are below ``/sys/fs``."""
 
 _LINKS: Final = ("/sys/bus", "/sys/class", "/sys/dev")
 _DEVICES: Final = "/sys/devices"
-"""The directories of a device in the others are links to this one, so who writes to a file of a device writes here."""
+"""The entries of `_LINKS` are links into this directory, so a write to a file of a device is a write here."""
 
 _KERNELS: Final = ("/dev", "/proc", "/sys")
 """Nothing can be made there, and what is missing there never comes by itself."""

@@ -25,8 +25,8 @@ MEMORY: Final = "128Mi"
 """The pods' limit of memory. With `kdp doctor` and two `kdp status` at once, a plugin's container peaked at 67 MiB."""
 
 SELINUX_TYPE: Final = "spc_t"
-"""What SELinux does not confine. By container-selinux, ``container_device_plugin_t`` may write what is labelled
-``container_file_t`` only, and ``/var/lib/kdp`` and ``/run/cdi`` that a kubelet makes are not."""
+"""The type that SELinux does not confine. By container-selinux, ``container_device_plugin_t`` may write to files of the
+type ``container_file_t`` only. A kubelet gives other types to ``/var/lib/kdp`` and ``/run/cdi``."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _QUANTITY = re.compile(r"[1-9][0-9]*(Ki|Mi|Gi|k|M|G)?", re.ASCII)
@@ -151,7 +151,7 @@ class Placement:
         tolerations: The taints that keep the pods off no node; None: what the kind of pod has by default.
         priority_class: The pods' PriorityClass; None: what the kind of pod has by default; empty: none.
         runtime_class: The pods' RuntimeClass; None: the default.
-        selinux_type: The process's SELinux type; None: the runtime's default. It means nothing on a node without
+        selinux_type: The process's SELinux type; `None` for the runtime's default. It means nothing on a node without
             SELinux.
         propagation: Whether later mounts of the node are seen below what is mounted read-only.
         memory_limit: The container's limit of memory.

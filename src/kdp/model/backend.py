@@ -183,7 +183,7 @@ class Reporter(Protocol):
 
 @final
 class _NotTold:
-    """The value of an attribute before kdp sets it: nobody knows the mode and the node's directories earlier."""
+    """The value of an attribute before kdp sets it: the mode and the node's directories are not known earlier."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -263,8 +263,8 @@ class DeviceBackend(abc.ABC):
             NAMESPACE/POD, and in a DRA driver NAMESPACE/NAME of the claims. Call it in any hook: ``self.holdings()``.
             kdp sets it as it sets ``is_dra``. A device is in it from its Allocate on. A device plugin has the names
             from the kubelet, at most about 30 s late, so a device may have none yet, and is in it for about 30 s after
-            its pod has ended. Replicas count as their device. A class that calls it has the kubelet be asked every 30 s
-            which pods have devices.
+            its pod has ended. Replicas count as their device. After the first call kdp asks the kubelet every
+            30 s for the holders.
     """
 
     resource: str | None = None

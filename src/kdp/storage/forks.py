@@ -104,7 +104,7 @@ def end_child(what: str, process: int) -> None:
     A child that ends itself keeps its exit code.
 
     Args:
-        what: What has forked, as texts call it.
+        what: The forking code in words.
         process: The process in which it was called.
     """
     if os.getpid() == process:

@@ -4,8 +4,8 @@ One JSON file for each backend, in the state directory::
 
     {"version": 1, "class": "Widgets", "values": {"latched": ["w0"]}}
 
-* A change counts at once, and the file is replaced before the assignment returns. If the disk refuses, the change stays
-  in memory, the log says so once, and the next discovery and the stop try again.
+* An assignment changes the value in memory, replaces the file, and returns. If the disk refuses, the value stays in
+  memory, the log says so once, and the next discovery and the stop try again.
 * Each change reads the file under its lock and changes one value of it: during a rolling update two processes write.
 * A file that cannot be read is set aside, and said.
 """
@@ -54,7 +54,7 @@ class BackendStore(MutableMapping[str, Any]):
     Any thread may use it.
 
     Args:
-        path: The file; None: the values are only in memory.
+        path: The file; `None` if the values are only in memory.
         owner: The class of the backend.
 
     Attributes:
@@ -132,7 +132,7 @@ class BackendStore(MutableMapping[str, Any]):
                 self._problem = None
 
     def _look(self) -> None:
-        """Take what another process has written."""
+        """Take the changes of other processes."""
         if self._path is None:
             return
         try:
@@ -180,7 +180,7 @@ class BackendStore(MutableMapping[str, Any]):
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """Hold the lock of a file, which is made if it is missing.
+    """Hold the lock of a file, and make the file if it is missing.
 
     Raises:
         OSError: It cannot be opened, or another process does not let go of it.
@@ -189,7 +189,7 @@ def _locked(path: Path) -> Generator[None]:
     while True:
         descriptor = locks.open_file(path)
         try:
-            # Whoever has replaced the file has the lock of one that nobody opens any more.
+            # A process that has replaced the file holds the lock of the old one.
             if locks.lock(descriptor) and locks.is_at(descriptor, path):
                 yield
                 return
@@ -206,12 +206,12 @@ def _mark(found: os.stat_result) -> tuple[int, ...]:
 
 @functools.cache
 def _store_at(path: Path, owner: str) -> BackendStore:
-    """Return the one store of this process at a path: a reload makes another backend, and what is unsaved stays."""
+    """Return the one store of this process at a path: a reload makes another backend, and keeps unsaved values."""
     return BackendStore(path, owner)
 
 
 def store_name(key: str) -> str:
-    """Return the name of the file of the backend that the state directory knows by a key."""
+    """Return the name of a backend's file; ``key`` is its name in the state directory."""
     return f"{key.replace('/', '_')}.store.json"
 
 
@@ -220,7 +220,7 @@ def give_store(backend: DeviceBackend, path: Path | None) -> None:
 
     Args:
         backend: The backend.
-        path: The file; None: what it keeps ends with the process.
+        path: The file; `None` if the values end with the process.
     """
     if isinstance(backend, WrappedBackend):
         give_store(backend.inner, path)
@@ -230,13 +230,13 @@ def give_store(backend: DeviceBackend, path: Path | None) -> None:
 
 
 def save_store(backend: DeviceBackend) -> None:
-    """Write what the store of a backend has not saved yet; it blocks for the disk."""
+    """Write the unsaved values of a backend's store; it blocks for the disk."""
     if (store := _store_of(backend)) is not None:
         store.save()
 
 
 async def settle_store(backend: DeviceBackend, seconds: float) -> None:
-    """Write what is not saved yet, in so many seconds, and log what the disk lacks then."""
+    """Write the unsaved values within so many seconds, and log the names of those that the disk still lacks."""
     store = _store_of(backend)
     if store is None or not store.unsaved:
         return

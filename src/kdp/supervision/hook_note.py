@@ -1,7 +1,8 @@
 """`HookNote`: which hooks of this process run, for the process that starts after a crash.
 
-A crash in a vendor's C library, or a kill for want of memory, ends a process without a line about the hook that ran. So
-each call of a hook is noted in a file that outlives the process: a container that starts again in its pod finds it.
+A crash in a vendor's C library ends a process without a line about the hook that ran, and so does a kill for want of
+memory. So each call of a hook writes a note in a file that outlives the process, and the next container of the pod
+finds it.
 
 The file is only in memory, as ``/run/kdp`` of a pod is: a hook must not wait for a disk. It is locked while its process
 lives.
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SIZE: Final = 1024
-"""Bytes of the file, all of which each write replaces."""
+"""Size of the file in bytes; each write replaces the whole file."""
 
 _FIRST: Final = "pid "
 
@@ -88,7 +89,7 @@ def open_note(path: Path) -> HookNote | None:
 
 
 def _is_in_memory(directory: Path) -> bool:
-    """Return whether a directory is of the file system ``tmpfs``; proc_pid_mountinfo(5) has the fields."""
+    """Return whether a directory is in a tmpfs; proc_pid_mountinfo(5) has the fields."""
     device = os.stat(directory).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:

@@ -413,7 +413,7 @@ async def _cancel(done: asyncio.Future[Outcome[Any]]) -> None:
 
 
 def check_state(state: object, what: str = "the allocation's state") -> dict[str, Any]:
-    """Return a copy of an allocation's state, or of what the texts call so, as it will come back from the file.
+    """Return a copy of an allocation's state, or of the thing that the texts name, as the file will give it back.
 
     Raises:
         InvalidValueError: JSON cannot carry it.

@@ -80,7 +80,7 @@ class SharedState:
         close_until: Until when ``close`` may take, on `time.monotonic`'s clock, if it is running.
         holders: Those who need it open.
         counts: What was counted of the hooks and devices.
-        note: Where the hooks that run are noted; None: nowhere.
+        note: The note of the hooks that run; `None` if there is none.
     """
 
     def __init__(self) -> None:

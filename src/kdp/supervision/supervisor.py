@@ -86,7 +86,7 @@ RETRY_AFTER = 5.0
 """Seconds after which a failed discovery is repeated, unless ``poll_interval`` is shorter."""
 
 SAVE_LEAST = 0.1
-"""Seconds for what the backend's store has not saved, also if the hooks have taken all of the stop's time."""
+"""Seconds for the unsaved values of the backend's store, also if the hooks have used up the time of the stop."""
 
 
 @attrs.frozen(kw_only=True)
@@ -414,7 +414,7 @@ class Supervisor:
         return found
 
     def _examine(self, found: Any) -> Findings:
-        """Check what ``discover`` returned, look at the device nodes, and save. Runs in the hook's thread.
+        """Check the devices of ``discover``, look at their nodes, and save the store. Runs in the hook's thread.
 
         The backend's attributes are checked again, and read nowhere else later: a vendor may have set one since.
         """
@@ -422,7 +422,7 @@ class Supervisor:
             check_attributes(self.backend)
         except ConfigurationError as error:
             raise InvalidValueError(str(error)) from None
-        save_store(self.backend)  # what the disk refused
+        save_store(self.backend)  # once more, if the disk has refused values
         if self._is_own_interval:
             self.poll_interval = self.backend.poll_interval
         devices = self._placed(checked_devices(found, self.backend, self._publisher.devices))

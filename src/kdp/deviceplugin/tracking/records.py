@@ -208,7 +208,7 @@ class AllocationRecords:
         ]
 
     def held(self, resource: str) -> set[str]:
-        """Return the devices of a resource whose allocation has not ended. Any thread may call it."""
+        """Return a resource's devices that allocations still have. Any thread may call it."""
         return {
             device_id
             for record in self._allocations.owed(resource)

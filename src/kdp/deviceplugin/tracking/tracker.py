@@ -196,7 +196,7 @@ class Tracker:
         return {device_id: holders for (name, device_id), holders in self._holders.items() if name == resource}
 
     def follow_holders(self) -> None:
-        """Have the kubelet be asked from now on who holds what, also if nothing is owed. Any thread may call it."""
+        """Ask the kubelet for holders from now on, also if nothing is owed. Any thread may call it."""
         self._always_lists = True
 
     def held(self, resource: str) -> dict[str, tuple[str, ...]]:

@@ -1,7 +1,7 @@
-"""A warning about a class that reads this machine's ``/sys`` although it was given another node's files.
+"""A warning about a class that reads this machine's ``/sys`` in spite of its `kdp.hardware.Host` of another node.
 
-On the node such a class works, and on a recorded node it shows this machine's hardware, or none. Python tells an audit
-hook each file that is opened and each directory that is listed, so the warning names the line. A C library's reads are
+On the node such a class works, and on a recorded node it shows this machine's hardware, or none. Python calls an
+audit hook at each `open` and each listing of a directory, so the warning names the line. A C library's reads are
 not seen.
 """
 

@@ -69,7 +69,7 @@ def _as_sets(reply: ContainerReply) -> dict[str, object]:
 
 
 def varying(first: ContainerReply, second: ContainerReply) -> frozenset[str]:
-    """Return the variables and annotations whose values differ in two replies to one request, as a session's token."""
+    """Return the variables and annotations with another value in each reply to one request, as a session's token."""
     both = [(first.envs, second.envs), (first.annotations, second.annotations)]
     return frozenset(name for one, other in both for name in one.keys() & other.keys() if one[name] != other[name])
 
