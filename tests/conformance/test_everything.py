@@ -39,7 +39,7 @@ class Everything(kdp.DeviceBackend):
     resource = CARDS
     resources = (SLOTS, FANS)
     poll_interval = 0.05
-    joined_env: Mapping[str, str] = {"NAMES": ","}
+    joined_env: Mapping[str, str] = {"NAMES": ",", "ALL": ","}
     policy = "linked"
     config = CardConfig
     measurements = (kdp.Measurement("temperature", unit="celsius", help="Of the card."),)

@@ -414,9 +414,9 @@ async def _flips(scene: DraScene) -> str:
     count, flips, began = len(scene.writes()), 0, time.monotonic()
     while time.monotonic() - began < 2.0:
         await scene.instance.fail(device["name"])
-        await anyio.sleep(0.005)
+        await anyio.sleep(_FLIP)
         await scene.instance.heal(device["name"])
-        await anyio.sleep(0.005)
+        await anyio.sleep(_FLIP)
         flips += 1
     took = time.monotonic() - began
     written = len(scene.writes()) - count
@@ -430,6 +430,10 @@ async def _flips(scene: DraScene) -> str:
             "after the flips the kubelet's last report has the device unhealthy",
         )
     return f"{flips} flips, {written} writes"
+
+
+_FLIP = 0.02
+"""Seconds between two changes: long enough for a write, also on a busy machine."""
 
 
 @CHECKS.add(
