@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing_extensions import override
 import kdp
 from kdp.cluster.api import ApiError
 from kdp.dra.claims import prepare
+from kdp.storage import files
 from kdp.supervision.supervisor import Deadlines
 
 from .claim_objects import claim, result
@@ -119,6 +122,28 @@ async def test_a_claim_whose_record_is_lost_has_no_second_call_because_a_pod_may
     await world.restart(boot_id="boot-2")
     assert await prepared(world) == ""
     assert backend.hooks[-1] == "prepare_container a"
+
+
+@pytest.mark.parametrize("place", ["claims", "cdi"])
+async def test_a_disk_that_is_full_after_the_hook_is_told_and_the_next_prepare_repeats_all(
+    world: World, backend: Cards, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """No pod has run on the claim: its Prepare has failed."""
+    write = files._write
+
+    def refuse(descriptor: int, data: bytes) -> None:
+        is_here = f"/{place}/" in os.readlink(f"/proc/self/fd/{descriptor}")
+        if is_here and "prepare_container a" in backend.hooks:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(descriptor, data)
+
+    world.api.put(claim(), [result("w0", "a")])
+    with monkeypatch.context() as full:
+        full.setattr(files, "_write", refuse)
+        assert "No space left on device" in await prepared(world)
+    assert await prepared(world) == ""
+    assert backend.hooks == ["allocate a", "prepare_container a"] * 2
+    assert world.spec(claim()) is not None
 
 
 class Checked(Cards):
