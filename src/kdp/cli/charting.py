@@ -173,6 +173,9 @@ def _parameters_schema(cls: type[DeviceBackend], given: Iterable[str]) -> Schema
             continue
         said = texts.get(name) or f"{describe(parameter.annotation)}"
         properties[name] = {"description": said, **schema_of(parameter.annotation)}
+    for old, new in cls.renamed_options.items():  # values of an earlier release have it
+        if new in properties:
+            properties[old] = {**properties[new], "description": f"The old name of {new}.", "deprecated": True}
     missing = [parameter.name for parameter in lacking(known, given)]
     return {
         "type": "object",

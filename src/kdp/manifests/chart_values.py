@@ -181,6 +181,8 @@ def values_text(
     given = {name: facts.given[name] for name in parameters if name in facts.given}
     lines.append("  set:")
     for name, schema in parameters.items():
+        if schema.get("deprecated") and name not in given:
+            continue
         about = _held(facts, name)["description"] if name in facts.fixed else schema["description"]
         lines += _comment(about, 4)
         lines += _option(name, given, None, to_yaml, 4)

@@ -72,6 +72,7 @@ class Logged(kdp.DeviceBackend):
     """Writes down what it does."""
 
     resource = "example.com/logged"
+    renamed_options = {"speed": "pace"}
 
     def __init__(self, *, logs: Path | None = None, pace: Pace = Pace.WALK, level: Level = Level.LOW) -> None: ...
     def discover(self): return kdp.Device.counted("w", 1, edits=kdp.ContainerEdits.of_node("/dev/null"))
@@ -205,6 +206,13 @@ def test_an_enum_of_texts_or_numbers_ended_a_chart_in_a_traceback(target: str, t
     made = chart(tmp_path, target.replace(":Widgets", ":Logged"), "--set=pace=run", "--set=level=HIGH")
 
     assert values(made)["config"]["set"] == {"pace": "run", "level": "HIGH"}
+
+
+def test_a_chart_takes_values_with_the_old_name_of_an_option(target: str, tmp_path: Path) -> None:
+    made = chart(tmp_path, target.replace(":Widgets", ":Logged"))
+
+    assert schema(made, "config", "set", "speed")["enum"] == schema(made, "config", "set", "pace")["enum"]
+    assert "speed" not in (made / "values.yaml").read_text()
 
 
 def test_braces_of_a_target_are_no_template(tmp_path: Path) -> None:
