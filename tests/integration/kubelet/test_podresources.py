@@ -17,6 +17,7 @@ from kdp.errors import PodResourcesError
 from kdp.kubelet import podresources
 from kdp.kubelet.podresources import Holder, PodResources
 from kdp.proto import podresources_v1_pb2 as pb
+from kdp_testkit.patience import PATIENCE
 
 RESOURCE = "example.com/widget"
 
@@ -145,7 +146,10 @@ async def test_the_command_shows_who_holds_a_device(server: Server, tmp_path: Pa
         done = await anyio.run_process([sys.executable, "-m", "kdp", *command])
         return done.stdout.decode(), done.stderr.decode()
 
-    found = json.loads((await devices())[0])["resources"][RESOURCE]
+    with anyio.fail_after(PATIENCE):
+        while "held_by" not in (text := (await devices())[0]):
+            pass  # on a busy machine the command may have given up
+    found = json.loads(text)["resources"][RESOURCE]
     assert [(each["id"], each["held_by"]) for each in found] == [("w0", None), ("w1", "default/one (main)")]
     server.refusal = (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
     out, complaints = await devices()
