@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import json
 import logging
 import os
 import threading
@@ -165,6 +164,8 @@ class BackendStore(MutableMapping[str, Any]):
             return {}
 
     def _write(self, path: Path) -> None:
+        import json  # few classes keep values, and the others start without it
+
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path):
             self._merge(self._read(path))
