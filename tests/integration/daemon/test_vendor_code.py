@@ -63,7 +63,8 @@ async def test_a_crash_in_a_library_ended_the_process_without_a_line(start: Star
     async with start(program("ctypes.string_at(0)")) as plugin:
         assert await plugin.ends() == -signal.SIGSEGV
         assert "Fatal Python error: Segmentation fault" in plugin.log
-        assert "in discover" in plugin.log
+        # Python 3.14 takes a thread for freed now and then. The next start names the hook all the same.
+        assert "in discover" in plugin.log or "<freed thread state>" in plugin.log
 
 
 @pytest.mark.parametrize("hook", ["def discover(self):", "async def discover(self):"])
