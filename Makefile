@@ -173,7 +173,7 @@ proto: $(PROTO_VENV)/.ready ## generate the code of kdp.proto again
 floors: $(FLOORS_VENV)/.ready ## run the tests with the lowest versions that kdp declares; TESTS=tests/unit these only
 	@# anyio before 4.16 leaves a connection to the garbage collector that is cancelled in the moment in which it is made.
 	@$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -m "not repository and not slow" -p no:cacheprovider \
-	  -W "ignore:unclosed transport:ResourceWarning" $(TESTS) $(ARGS)
+	  -W "ignore:unclosed transport:ResourceWarning" -W "ignore:unclosed <socket:ResourceWarning" $(TESTS) $(ARGS)
 
 clean: ## remove what was built, and the environments
 	@rm -rf dist build docs/_build .venv .venv-* .pythons .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -111,6 +111,8 @@ class RefusesTwo(Correct):
 class TokenInEachReply(Correct):
     """Each container gets a token of its own."""
 
+    joined_env: Mapping[str, str] = {"WIDGETS": ",", "TOKEN": ","}
+
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
         return kdp.ContainerEdits(env={"WIDGETS": ",".join(devices.ids), "TOKEN": secrets.token_hex(4)})

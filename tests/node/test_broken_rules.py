@@ -118,7 +118,8 @@ RULES = [
     ),
     Rule(
         "what a failed Allocate was given is free again",
-        "            except Exception:\n                self._booked = self._held()\n                raise",
+        "            except Exception:\n                self._reserved.pop(key, None)\n"
+        "                self._booked = self._held()\n                raise",
         "            except Exception:\n                raise",
         "allocate_fails",
     ),

@@ -115,5 +115,6 @@ async def test_a_driver_killed_at_any_step_of_prepare_leaves_nothing(driver: Mor
             break
     figure("steps of Prepare at which the driver was killed", float(len(steps)), "")
     assert steps.count("after allocate") == 2
-    assert steps.count("before rename") == 4, "started, the first request's state, the spec, complete"
+    told = "started, the first request's state and its copy, the spec, complete and its copy"
+    assert steps.count("before rename") == 6, told
     assert steps[-1] == "before the answer"

@@ -255,6 +255,16 @@ async def keeps_the_other_mode_away(plugin: Plugin) -> bool:
     return (plugin.cluster.work / "lib/kdp/example.com_fuse.dra.lock").exists()
 
 
+async def _log(plugin: Plugin) -> str:
+    pod = (await plugin.pod())["metadata"]["name"]
+    return await plugin.cluster.logs(pod, namespace=plugin.namespace)
+
+
+async def knows_who_holds(plugin: Plugin) -> bool:
+    """It asks the kubelet for the pods that a device plugin has given devices."""
+    return "pods that a device plugin gave devices are not seen" not in await _log(plugin)
+
+
 Check = Callable[[Plugin], Awaitable[bool]]
 
 
@@ -278,6 +288,7 @@ MISSING: Final = (
     Missing("driver", is_registered, "/var/lib/kubelet/plugins"),
     Missing("cdi", offers, "/var/run/cdi"),
     Missing("state", keeps_the_other_mode_away, "/var/lib/kdp: no locks there"),
+    Missing("pod-resources", knows_who_holds, "there is no /var/lib/kubelet/pod-resources/kubelet.sock"),
     Missing("node-dev", sees_nodes, ""),
     Missing("run", answers_commands, "no command can ask this process yet"),
     Missing("KDP_NODE_NAME", is_registered, "needs the node's name, as the API server has it"),

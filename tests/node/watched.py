@@ -20,6 +20,7 @@ import attrs
 from tests.integration.daemon.test_told import Cluster
 from tests.integration.testkit.bare_plugin import BarePlugin
 from tests.unit.cluster.http_server import served
+from tests.waiting import until
 
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.server import open_channel
@@ -30,6 +31,7 @@ from kdp_testkit.dra.objects import allocation, claim, node, result
 from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.patience import PATIENCE
 
+from .nodekit import apis
 from .nodekit.prometheus import Prometheus
 
 RESOURCE: Final = "example.com/gpu"
@@ -55,8 +57,14 @@ class Gpus(kdp.DeviceBackend):
 
     def discover(self):
         waits("discover-hangs")
-        count = 0 if (HERE / "none").exists() else 3 if (HERE / "block").exists() else 2
-        return [kdp.Device(id=f"gpu-{i}", edits=kdp.ContainerEdits(env={"GPU": str(i)})) for i in range(count)]
+        has_more = (HERE / "block").exists() or (HERE / "lowest").exists()
+        count = 0 if (HERE / "none").exists() else 3 if has_more else 2
+        return [kdp.Device(id=f"gpu-{i}", edits=kdp.ContainerEdits(env={f"GPU_{i}": "1"})) for i in range(count)]
+
+    def prefer(self, request):
+        if (HERE / "lowest").exists():
+            return sorted(device.id for device in request.available)[: request.size]
+        return super().prefer(request)
 
     def watch(self, report):
         ill = set()
@@ -75,6 +83,7 @@ class Gpus(kdp.DeviceBackend):
 
     def allocate(self, devices):
         if (HERE / "slow").exists():
+            (HERE / "entered").touch()
             time.sleep(3)
         if (HERE / "refuse").exists():
             raise kdp.AllocationError("not today")
@@ -278,8 +287,25 @@ async def blocked(scene: Scene) -> None:
     await scene.shows("kdp_event_loop_blocked", "== 0")
 
 
+async def doubled(scene: Scene) -> None:
+    """Let another program list pod resources during an Allocate: a kubelet up to 1.37 forgets what that was given."""
+    scene.touch("lowest")
+    await scene.shows("kdp_devices", "== 3", 'health="healthy"')
+    first = (await scene.kubelet.admit(Pod.asking({RESOURCE: 1}, name="first"))).pod
+    scene.touch("slow")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scene.kubelet.admit, Pod.asking({RESOURCE: 1}, name="slow"))
+        await until((scene.plugin.folder / "entered").exists, "Allocate runs")
+        await scene.kubelet.delete(first)
+        await apis.pod_resources(scene.kubelet.paths.pod_resources_socket, "List", 1)
+    scene.remove("slow")
+    await scene.kubelet.admit(Pod.asking({RESOURCE: 2}, name="last"))
+    await scene.shows("kdp_devices_given_twice", "> 0")
+    await scene.raises("KdpDeviceGivenTwice")
+
+
 SCENES: Final[dict[str, Callable[[Scene], Awaitable[None]]]] = {
-    each.__name__: each for each in (busy, misconfigured, flapping, gone, stale, lost, rivalled, blocked)
+    each.__name__: each for each in (busy, misconfigured, flapping, gone, stale, lost, rivalled, blocked, doubled)
 }
 
 

@@ -107,11 +107,20 @@ _LABELS_AND_STATE: Final = """\
 {{- end }}
 {{- end }}"""
 
-CLAIMS: Final = """\
+CLEANED: Final = """\
+{{- if .Values.cleanup }}
+{{- /* A directory that is mounted itself cannot be removed. */}}
+- name: plugins
+  path: {{ printf "%s/plugins" $root | quote }}
+  writable: true
+{{- else }}
 - name: driver
   path: {{ printf "%s/plugins/@driver@" $root | quote }}
-  made: true
+  @writable@made: true
+{{- end }}
 """
+
+CLAIMS: Final = CLEANED.replace("@writable@", "")
 
 _REPLACED: Final = """\
 {{- with include "kdp.setting" (list . "replaces") }}
@@ -152,20 +161,21 @@ PLUGIN_FOLDERS: Final = (
     + _LABELS_AND_STATE
 )
 
-_DRIVER_FOLDERS: Final = """\
+_DRIVER_FOLDERS: Final = (
+    """\
 - name: registry
   {{- $registry := printf "%s/plugins_registry" $root }}
   path: {{ include "kdp.setting" (list . "plugins-registry-dir") | default $registry | quote }}
   writable: true
-- name: driver
-  path: {{ printf "%s/plugins/@driver@" $root | quote }}
-  writable: true
-  made: true
+"""
+    + CLEANED.replace("@writable@", "writable: true\n  ")
+    + """\
 - name: cdi
   path: {{ include "kdp.setting" (list . "cdi-dir") | default "/var/run/cdi" | quote }}
   writable: true
   made: true
 """
+)
 
 DRIVER_FOLDERS: Final = _DRIVER_FOLDERS + _POD_RESOURCES + _REPLACED + _LABELS_AND_STATE
 

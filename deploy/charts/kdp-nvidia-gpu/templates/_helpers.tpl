@@ -114,9 +114,16 @@ mountPropagation: HostToContainer
 {{- end }}
 - name: pod-resources
   path: {{ include "kdp.setting" (list . "pod-resources-dir") | default (printf "%s/pod-resources" $root) | quote }}
+{{- if .Values.cleanup }}
+{{- /* A directory that is mounted itself cannot be removed. */}}
+- name: plugins
+  path: {{ printf "%s/plugins" $root | quote }}
+  writable: true
+{{- else }}
 - name: driver
   path: {{ printf "%s/plugins/gpu.nvidia.com" $root | quote }}
   made: true
+{{- end }}
 {{- with include "kdp.setting" (list . "pods-api-dir") }}
 - name: pods-api
   path: {{ . | quote }}
