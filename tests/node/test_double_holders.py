@@ -21,7 +21,7 @@ from kdp.dra.holders import ClaimHolders
 from kdp.kubelet import list_guard
 from kdp.kubelet.podresources import PodResources, rival_pods
 from kdp.kubelet.server import open_channel
-from kdp.testing import AdmittedPod, Pod
+from kdp.testing import AdmissionError, AdmittedPod, Pod
 
 from . import slow_plugin
 from .backend import RESOURCE, eventually, running
@@ -42,8 +42,11 @@ class Watching(slow_plugin.Slow):
         pass
 
 
-async def twice(devmgr: DeviceManager, directory: Path, lister: List) -> set[str]:
-    """Return the devices that two pods got, because a List came while an Allocate ran and a pod had ended."""
+async def twice(devmgr: DeviceManager, directory: Path, lister: List, *, between: List | None = None) -> set[str]:
+    """Return the devices that two pods got, because a List came while an Allocate ran and a pod had ended.
+
+    ``between`` runs before the second pod is admitted.
+    """
     first = await devmgr.admit(Pod.asking({RESOURCE: 1}))
     admitted: dict[str, AdmittedPod] = {}
 
@@ -56,6 +59,8 @@ async def twice(devmgr: DeviceManager, directory: Path, lister: List) -> set[str
         await devmgr.delete(first.pod)
         await lister()
         (directory / "go-on").touch()
+    if between is not None:
+        await between()
     further = await devmgr.admit(Pod.asking({RESOURCE: 5}))
     return {*admitted["slow"].devices(RESOURCE)} & {*further.devices(RESOURCE)}
 
@@ -96,6 +101,21 @@ async def test_a_list_of_another_program_gives_a_device_to_two_pods(
         await devmgr.delete(next(pod for pod in devmgr.pods.values() if (pod.namespace, pod.name) == one))
         await devmgr.until(allocatable={RESOURCE: len(IDS)})
         assert not manager.status().resources[RESOURCE].doubles
+
+
+async def test_a_device_of_a_pod_that_a_list_has_named_is_given_to_no_second_pod(
+    devmgr: DeviceManager, tmp_path: Path
+) -> None:
+    """Get says so when the second Allocate comes, and the failed Allocate mends the kubelet's table."""
+    async with running(devmgr.paths, Watching(tmp_path), pace=QUICK) as manager:
+        await devmgr.until(allocatable={RESOURCE: len(IDS)})
+
+        async def refuse() -> None:
+            await eventually(lambda: len(manager.holders(RESOURCE) or {}) == 3)
+            with pytest.raises(AdmissionError, match=r"is held by default/\S+, and the kubelet gave it to a second"):
+                await devmgr.admit(Pod.asking({RESOURCE: 5}))
+
+        assert not await twice(devmgr, tmp_path, lambda: unguarded(devmgr), between=refuse)
 
 
 @pytest.mark.parametrize("lister", ["this plugin", "another plugin", "the same plugin", "a DRA driver"])

@@ -442,6 +442,7 @@ class DevicePlugin:
             records=self._tracker.records,
             held=self._held,
             guard=self._tracker.guard,
+            other_holder=self._tracker.other_holder,
             post=self._mailbox.put_nowait,
             refused=self._refused,
             cdi=self._cdi,

@@ -78,6 +78,7 @@ class DevicePluginServicer:
         generation: Goes into every event.
         changed: Changes with every new snapshot.
         guard: Keeps Lists away from Allocates.
+        other_holder: Returns a device of an Allocate, and the pod that has it; see `Tracker.other_holder`.
         post: Takes the session's events.
         refused: Called for each container whose Allocate is refused: with the devices, the sentence that its pod
             shows, and whether a hook failed or was late; otherwise kdp or the backend said no.
@@ -96,6 +97,7 @@ class DevicePluginServicer:
         records: AllocationRecords,
         held: HeldDevices,
         guard: ListGuard,
+        other_holder: Callable[[str, Sequence[str]], Awaitable[tuple[str, str] | None]],
         post: Callable[[GenerationAnswer], None],
         refused: Callable[[Sequence[str], str, bool], None],
         cdi: ResourceCdi | None = None,
@@ -110,6 +112,7 @@ class DevicePluginServicer:
         self._records = records
         self._held = held
         self._guard = guard
+        self._other_holder = other_holder
         self._post = post
         self._refused = refused
         self._is_watcher = options.is_watcher
@@ -214,6 +217,7 @@ class DevicePluginServicer:
 
     async def _list_and_watch(self, _: None, context: _Context) -> None:
         self._post(StreamOpened(self._generation))
+        self._records.doubt(self._resource)  # before the kubelet has a list, so before its first Allocate
         cursor = Cursor()
         try:
             while not self._ended:
@@ -231,6 +235,7 @@ class DevicePluginServicer:
                 else:
                     await self._changed.after(version)
         finally:
+            self._records.doubt(self._resource)
             self._post(StreamClosed(self._generation))
 
     async def _options(self, _: None, context: _Context) -> wire.PluginOptions:
@@ -253,6 +258,13 @@ class DevicePluginServicer:
         started = time.monotonic()
         until = started + self._supervisor.deadlines.allocate
         wanted = sorted(set(ids))  # the kubelet's order is random and means nothing
+        # First: from here on, a device that must be scrubbed counts as given back.
+        if (found := await self._other_holder(self._resource, wanted)) is not None:
+            device_id, pod = found
+            raise AllocationError(
+                f"{self._resource}: device {device_id} is held by {pod}, and the kubelet gave it to a second pod "
+                "(kubernetes/kubernetes#137534); delete this pod, and the next one gets another device"
+            )
         async with self._records.allocating(self._resource, wanted, until=until) as allocate:
             if self._held.is_outdated:
                 await self._held.look()

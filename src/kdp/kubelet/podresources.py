@@ -119,6 +119,21 @@ class PodResourcesCalls:
                                 numa_nodes[key] = (*numa_nodes.get(key, ()), node.ID)
         return Report(frozenset((pod.namespace, pod.name) for pod in reply.pod_resources), holders, numa_nodes)
 
+    async def devices_of(self, namespace: str, name: str) -> frozenset[tuple[str, str]]:
+        """Return resource and id of each device that a pod has; plain init containers do not count.
+
+        Unlike List, Get makes no kubelet forget the devices of an Allocate that runs (contract section 10). The kubelet
+        does not answer for a pod that it does not know.
+        """
+        request = pb.GetPodResourcesRequest(pod_namespace=namespace, pod_name=name).SerializeToString()
+        reply = await self._call("Get", request, pb.GetPodResourcesResponse.FromString)
+        return frozenset(
+            (entry.resource_name, device_id)
+            for container in reply.pod_resources.containers
+            for entry in container.devices
+            for device_id in entry.device_ids
+        )
+
     async def claimed(self) -> Mapping[tuple[str, str, str], tuple[Holder, ...]]:
         """Return the containers that have devices of claims, by the device's driver, pool and name."""
         reply = await self._list()

@@ -86,6 +86,63 @@ async def test_a_list_of_another_program_gives_devices_twice_up_to_137(either: S
             await either.delete(pod)
 
 
+class Scrubbed(Slow):
+    """The same, with what a pod leaves on a device."""
+
+    release_policy = "scrub"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scrubbed: list[str] = []
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        self.scrubbed += devices.ids
+
+
+@pytest.mark.parametrize("make", [Slow, Scrubbed])
+async def test_a_device_of_a_pod_that_a_list_has_named_is_given_to_no_second_pod(
+    either: SimulatedKubelet, tmp_path: Path, make: type[Slow]
+) -> None:
+    """Before, both pods ran with it, and kdp said so afterwards: the chaos of a starved node found it."""
+    backend = make()
+    first, slow = Pod.asking({RESOURCE: 1}), Pod.asking({RESOURCE: 3}, name="slow")
+    async with connected(either, backend, pace=QUICK, state_dir=tmp_path) as manager:
+        await either.admit(first)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(either.admit, slow)
+            await until(backend.has_entered.is_set)
+            await either.delete(first)
+            await unguarded(either)
+            backend.goes_on.set()
+        await until(lambda: len(manager.holders(RESOURCE) or {}) == 3)
+        if not either.profile.keeps_reservations:
+            with pytest.raises(AdmissionError) as refused:
+                await either.admit(Pod.asking({RESOURCE: 5}, name="second"))
+            assert "is held by default/slow, and the kubelet gave it to a second pod" in str(refused.value)
+        await either.start_container(slow)  # and waits for no scrub
+        await either.admit(Pod.asking({RESOURCE: 5}, name="last"))  # a failed Allocate mends the kubelet's table
+        await until(lambda: len(manager.holders(RESOURCE) or {}) == 8)
+        assert not manager.status().resources[RESOURCE].doubles
+        if isinstance(backend, Scrubbed):
+            assert {*backend.scrubbed} <= {"w0"}  # which the first pod gave back
+
+
+async def test_a_pod_made_anew_under_its_name_gets_its_device_again() -> None:
+    """The last List says that the first one has it, and the kubelet's answer is about the second one."""
+    pace = attrs.evolve(QUICK, look=60.0, period=60.0)
+    async with (
+        SimulatedKubelet(profile=PROFILES["k136"], seed=11) as kubelet,
+        connected(kubelet, Slow(), pace=pace) as manager,
+    ):
+        one = await kubelet.admit(Pod.asking({RESOURCE: 1}, name="same"))
+        await until(lambda: manager.holders(RESOURCE))
+        await kubelet.delete(one.pod)
+        again = await kubelet.admit(attrs.evolve(one.pod, uid="another"))
+        assert [event.error for event in kubelet.events.of(events.PodResourcesAsked) if event.method == "Get"] == [None]
+        assert again.devices(RESOURCE) == one.devices(RESOURCE)
+
+
 @asynccontextmanager
 async def given_twice(kubelet: SimulatedKubelet, directory: Path) -> AsyncIterator[tuple[PluginManager, list[Pod]]]:
     """A plugin three devices of which two pods hold."""

@@ -32,11 +32,14 @@ class AllocationRecord:
         numa_nodes: The NUMA nodes of its devices as the kubelet knows them, by device id; no entry if there are none.
         at: The boot of the node, and the second of `time.CLOCK_BOOTTIME`, of the Allocate; ("", 0.0) if an older
             version gave it, which then was before all others.
+        file: The file that it was read from, by another name for each process; "": this process made it.
         is_seen: Whether a list has named one of its devices, as it was saved.
         suspects: Pods that may hold it unnamed, as they were saved; None: they were not known.
         pod: The pod that the last list named with one of its devices; None: none has.
+        is_known: Whether a list of the kubelet that has the stream now has named that pod.
         is_started: Whether its container may have started.
         is_back: Whether its devices have come back, and must be scrubbed. Only of a resource that is scrubbed.
+        back_at: When the Allocate began that gave its devices away again, like ``at``; ("", 0.0) if a list said so.
         retry_at: Not to be released before.
         failures: How many releases have failed.
         is_handed_out: Whether its release is under way.
@@ -53,11 +56,14 @@ class AllocationRecord:
     consumes: Mapping[str, Consumption] = attrs.field(factory=dict[str, Any])
     numa_nodes: Mapping[str, tuple[int, ...]] = attrs.field(factory=dict[str, "tuple[int, ...]"])
     at: tuple[str, float] = ("", 0.0)
+    file: str = ""
     is_seen: bool = False
     suspects: frozenset[Pod] | None = None
     pod: Pod | None = None
+    is_known: bool = False
     is_started: bool = True
     is_back: bool = False
+    back_at: tuple[str, float] = ("", 0.0)
     retry_at: float = float("-inf")
     failures: int = 0
     is_handed_out: bool = False
@@ -82,8 +88,8 @@ class AllocationRecord:
             given["consumes"] = {device_id: consumption_as_json(each) for device_id, each in self.consumes.items()}
         if self.numa_nodes:
             given["numa"] = {device_id: list(nodes) for device_id, nodes in self.numa_nodes.items()}
-        if self.at != ("", 0.0):
-            given["at"] = list(self.at)
+        times = {"at": self.at, "back_at": self.back_at}
+        given |= {name: list(at) for name, at in times.items() if at != ("", 0.0)}
         pod = {"pod": list(self.pod)} if self.pod is not None else {}
         saved = {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen}
         return {**saved, **pod, **scrubbed, **pods, **given}

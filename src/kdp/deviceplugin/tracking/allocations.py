@@ -22,19 +22,21 @@ Invariants, each with a mutant in the tests that breaks it:
 5. A vanished device is let go after two lists without it, `Pace.gap` apart, and never while one names it.
 6. While anything is owed there is a next look.
 7. An allocation that no list has named ends after two lists without it and without a suspect.
-8. If devices are scrubbed, `waits_for` keeps a container from what another pod may have left on one.
+8. If devices are scrubbed, `waits_for` keeps a container from the data of another pod.
 9. What a living pod has is not scrubbed.
 10. A container that is started again waits for no scrub.
+11. No container waits for the end of a pod that has ended.
 
-Of such a resource an Allocate says more: the kubelet gives a device away only when the pod that had it has ended. So
-whatever has started before that Allocate has *come back*, and ends at once, whatever the lists say of the device, which
-the next pod holds by then. One thing is asked of a list: that it no longer has the pod that had the device. A kubelet
-that lost its checkpoint gives devices of living pods away. An allocation that has not started left nothing: it may be
-that of an init container of the same pod.
+For such a resource an Allocate proves more. The kubelet gives a device away only after its pod has ended. So every
+started allocation of the device has *come back*, although the lists name the device for the next pod by then. It ends
+when a list no longer has the former pod, because a kubelet without its checkpoint gives devices of living pods away. If
+the kubelet has named the former pod itself, it has its checkpoint. Then the allocation ends at once: a listed pod with
+the same name is a new one. An allocation whose container has not started left nothing. It may belong to an init
+container of the same pod.
 
-Replicas of one device are at one *place*, and come back when the last of them does. An Allocate of one replica says
-nothing of the pods that have the others. So a container waits until a list, asked for after its Allocate, names a pod
-with another replica: then both share the device. Else that pod may have ended, and what it left must be scrubbed.
+Replicas of one device are at one *place*, and come back when the last of them does. An Allocate of one replica proves
+nothing about the pods with the other replicas. So a container waits until a list, asked for after its Allocate, names a
+pod with another replica: then both share the device. Otherwise that pod may have ended, and its data must be scrubbed.
 """
 
 from __future__ import annotations
@@ -84,11 +86,6 @@ class _Track:
     suspects: frozenset[Pod] = frozenset()
     has_suspects: bool = False
     """Whether ``suspects`` are those of the last Allocate: a complete list has been taken since."""
-
-    @property
-    def is_accounted_for(self) -> bool:
-        """Whether no pod can hold it without being listed with it."""
-        return self.is_seen or (self.has_suspects and not self.suspects)
 
     def forget(self, now: float) -> None:
         """Whatever was asked for before now says nothing."""
@@ -154,6 +151,7 @@ class Allocations:
         self._uids: dict[Pod, str] = {}
         self._scrubbed: set[str] = set()
         self._place: dict[str, Callable[[str], str]] = {}
+        self._doubted_at: dict[str, float] = {}
 
     def scrub(self, resource: str) -> None:
         """From now on the devices of this resource are scrubbed between two pods."""
@@ -230,14 +228,28 @@ class Allocations:
         """Take back an allocation that was handed out and whose release has not begun: its devices are asked for."""
         use.is_handed_out = False
 
-    def take_back(self, resource: str, ids: Iterable[str]) -> None:
-        """The kubelet gives these devices away: what has started with them before has come back."""
-        for use in self.of(resource, ids):
-            self._came_back(use)
+    def take_back(self, resource: str, ids: Iterable[str], at: tuple[str, float]) -> None:
+        """The kubelet gives these devices away: their started allocations have come back.
 
-    @staticmethod
-    def _came_back(use: AllocationRecord) -> None:
-        use.is_back |= use.is_started
+        Args:
+            resource: The resource.
+            ids: The devices.
+            at: The time of the Allocate; see `AllocationRecord.at`.
+        """
+        for use in self.of(resource, ids):
+            self._came_back(use, at)
+            if use.is_back and use.is_known:
+                use.pod = None  # it has ended, and a listed pod with its name is a new one
+
+    def doubt(self, resource: str, now: float) -> None:
+        """A stream has opened or ended: another kubelet may answer from now on, without the checkpoint."""
+        self._doubted_at[resource] = now
+        for use in self.owed(resource):
+            use.is_known = False
+
+    def _came_back(self, use: AllocationRecord, at: tuple[str, float]) -> None:
+        if use.is_started and (not use.is_back or self._when(at) < self._when(use.back_at)):
+            use.is_back, use.back_at = True, at
 
     def waits_for(
         self, resource: str, ids: Collection[str], others: Iterable[AllocationRecord] = ()
@@ -397,12 +409,12 @@ class Allocations:
     def adopt(self, uses: Sequence[AllocationRecord], now: float) -> None:
         """Take allocations that were saved; what is known of a device here is newer."""
         unknown = {key for use in uses for key in use.keys} - self._tracks.keys()
-        before = {*self._uses}
         told_of: dict[Key, list[AllocationRecord]] = {}
         for use in uses:
             for other in self.of(use.resource, use.ids) if use.resource in self._scrubbed else ():
-                if other.uid in before:  # two processes gave the device away; two Allocates of one may be of one pod
-                    self._came_back(min(use, other, key=self._order))
+                if other.file != use.file:  # two processes gave the device away; two Allocates of one may be of one pod
+                    older, newer = sorted((use, other), key=self._order)
+                    self._came_back(older, newer.at)
             self.add(use, now)
             for key in unknown & set(use.keys):
                 told_of.setdefault(key, []).append(use)
@@ -433,8 +445,11 @@ class Allocations:
         return max(reversed([*uses]), key=self._order, default=None)
 
     def _order(self, use: AllocationRecord) -> tuple[bool, float]:
-        """Return what sorts allocations by their time: those of another boot are older."""
-        return use.at[0] == self._boot_id, use.at[1]
+        return self._when(use.at)
+
+    def _when(self, at: tuple[str, float]) -> tuple[bool, float]:
+        """Return the sort key of a time: times of another boot are earlier."""
+        return at[0] == self._boot_id, at[1]
 
     def _insert(self, use: AllocationRecord, now: float) -> None:
         """Take an allocation at its place among those of its devices: one that is taken over may be an older one."""
@@ -520,7 +535,7 @@ class Allocations:
                     seen.add(key[0])
                 track.is_seen = track.is_named = True
                 track.named_at = asked_at
-                if key[0] in self._scrubbed and self._name_pod(key, named):
+                if key[0] in self._scrubbed and self._name_pod(key, named, asked_at):
                     seen.add(key[0])
                 track.suspects = frozenset()
                 track.missing_since, track.is_missed = None, False
@@ -541,59 +556,83 @@ class Allocations:
         owing = {use.resource for use in self._uses.values()}
         return ListOutcome(ended=tuple(ended), gone=gone, held=held, seen=frozenset(seen & owing))
 
-    def _name_pod(self, key: Key, named: Mapping[Key, tuple[Pod, ...]]) -> bool:
+    def _name_pod(self, key: Key, named: Mapping[Key, tuple[Pod, ...]], asked_at: float) -> bool:
         """Note the pod that has a device, with each of its containers; return whether that is new.
 
-        If two pods have the device, the pod without an earlier allocation has the newest. An earlier allocation without
-        a pod may be that of an init container of the same pod, unless another pod has one of its devices.
+        If two pods have the device, the pod without an earlier allocation has the newest. An allocation keeps its pod:
+        any other pod has the device from another process. An earlier allocation without a pod may belong to an init
+        container of the same pod, unless another pod has one of its devices.
         """
-        uses, pods = self._uses_of.get(key, {}).values(), named[key]
-        newest = self.newest_of(*key)
-        earlier = {use.pod for use in uses if use is not newest}
-        if newest is not None and newest.pod in pods:
-            pod = newest.pod
-        else:
-            pod = next((each for each in pods if each not in earlier), pods[-1])
-        changed = [
-            use
-            for use in uses
-            if use.pod != pod
-            and (
-                use is newest
-                or (use.pod is None and not use.is_back and all(pod in named.get(each, (pod,)) for each in use.keys))
-            )
-        ]
-        for use in changed:
-            use.pod = pod
-        return bool(changed)
+        newest, pods = self.newest_of(*key), named[key]
+        if newest is None:
+            return False
+        earlier = [use for use in self._uses_of[key].values() if use is not newest]
+        is_new = newest.pod is None
+        if newest.pod is None:
+            others = {use.pod for use in earlier}
+            newest.pod = next((each for each in pods if each not in others), pods[-1])
+        pod = newest.pod
+        if pod not in pods:
+            return False
+        newest.is_known |= {*pods} == {pod} and asked_at > self._doubted_at.get(key[0], asked_at)
+        for use in earlier:
+            if use.pod is None and not use.is_back and all(pod in named.get(each, (pod,)) for each in use.keys):
+                use.pod, is_new = pod, True
+        return is_new
 
     def _hand_out(self, uses: Iterable[AllocationRecord]) -> list[AllocationRecord]:
         ended = list(uses)
         for use in ended:
             use.is_handed_out = True
             use.is_back |= use.resource in self._scrubbed
+            use.pod = None  # if its release is tried again, another pod may have the name
         return ended
 
     def _has_ended(self, use: AllocationRecord, now: float) -> bool:
-        if use.is_handed_out or now < use.retry_at or (use.resource in self._scrubbed and self._is_alive(use)):
+        if use.is_handed_out or now < use.retry_at:
             return False
         tracks = [self._tracks[key] for key in use.keys]
         if use.is_back:
-            return all(track.changed_at < self._pods_at for track in tracks)
-        return all(track.is_accounted_for and track.is_missed and not track.under_way for track in tracks)
+            is_free = all(track.changed_at < self._pods_at for track in tracks)
+        else:
+            is_free = all(track.is_missed and not track.under_way for track in tracks)
+            is_free = is_free and all(self._is_accounted_for(use, track) for track in tracks)
+        return is_free and not (use.resource in self._scrubbed and self._is_alive(use))
+
+    def _is_accounted_for(self, use: AllocationRecord, track: _Track) -> bool:
+        """Whether no pod can hold a device without being listed with it."""
+        return track.is_seen or (track.has_suspects and track.suspects <= self._waiting_for(use))
 
     def _is_alive(self, use: AllocationRecord) -> bool:
-        """Whether a pod is listed that had one of the devices, and that does not wait for them to come back.
-
-        A pod that is made anew under the same name cannot be told from the one before.
-        """
+        """Whether a pod is listed that had one of the devices, and that does not wait for them to come back."""
         for key in use.keys:
             *others, newest = self._uses_of[key].values()
-            if any(other.pod in self._pods and other.pod != newest.pod for other in others):
-                return True
-            if (newest is use or not use.is_back) and newest.pod in self._pods:
+            had = {other.pod for other in others if other.is_started or other is use} - {newest.pod}
+            is_over = newest.is_known and not self._tracks[key].is_named
+            if (newest is use or not use.is_back) and not is_over:
+                had.add(newest.pod)
+            if any(pod in self._pods and pod not in self._waiting_for(use) for pod in had):
                 return True
         return False
+
+    def _waiting_for(self, use: AllocationRecord) -> set[Pod]:
+        """Return the pods that have the devices, or other replicas of them, now, and cannot start before a scrub.
+
+        One may have the name of the pod before it, as a StatefulSet's has; each would wait for the end of the other.
+        Containers of one pod are no such pair: all are allocated before the first of them starts, and they have the
+        same devices.
+        """
+        if use.resource not in self._scrubbed:
+            return set()
+        since = self._when(use.back_at) if use.is_back else (True, float("inf"))
+        later = [
+            other
+            for other in self._overlapping(use.resource, use.ids, self.owed(use.resource))
+            if other.pod is not None and all(self.newest_of(*key) is other for key in other.keys)
+            if self._order(other) >= (self._order(use) if set(other.ids).isdisjoint(use.ids) else since)
+        ]
+        started = {other.pod for other in later if other.is_started}
+        return {other.pod for other in later if other is not use and other.pod is not None} - started
 
     def know_pods(self, running: Mapping[Pod, str], now: float) -> None:
         """Take the running pods with their UIDs in place of a list, so that no later list takes them for new ones."""

@@ -12,6 +12,7 @@ import logging
 import socket
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, final
 
 import anyio
@@ -25,7 +26,7 @@ from ...kubelet.list_guard import ListPostponedError
 from ...startup import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ...kubelet import KubeletPaths
     from ...kubelet.list_guard import ListGuard
@@ -46,6 +47,9 @@ LOAD_AGAIN = 1.0
 
 LONGEST_PAUSE = 30.0
 """Seconds between two rounds while they fail."""
+
+GET_PATIENCE = 1.0
+"""Seconds that an Allocate waits for Get: the kubelet takes some milliseconds, and admits no other pod meanwhile."""
 
 
 @final
@@ -209,6 +213,16 @@ class PodResourcesPoller:
             synced = was_synced and self._is_synced
             is_complete = same and (settled or here or synced)
         return ListAnswer(asked_at=now, report=report, is_complete=is_complete, allocatable=allocatable)
+
+    async def devices_of(self, pods: Iterable[tuple[str, str]]) -> dict[tuple[str, str], frozenset[tuple[str, str]]]:
+        """Ask which devices these pods have. A pod is missing if the kubelet does not know the pod, or is silent."""
+        found: dict[tuple[str, str], frozenset[tuple[str, str]]] = {}
+        with anyio.move_on_after(GET_PATIENCE):
+            async with self._client.connect() as calls:
+                for pod in pods:
+                    with suppress(PodResourcesError):
+                        found[pod] = await calls.devices_of(*pod)
+        return found
 
     async def _list(self, calls: PodResourcesCalls, resources: Collection[str]) -> Report | None:
         """Return the kubelet's list. `None` if Allocates run without a pause; the next round tries again."""

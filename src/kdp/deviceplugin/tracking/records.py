@@ -280,12 +280,12 @@ class AllocationRecords:
             AllocationError: The release of one of the devices takes too long.
         """
         known = self._resources[resource]
-        if known.owner.scrubs:
-            self._allocations.take_back(resource, ids)  # the start of the container waits, and not this
-        else:
+        if not known.owner.scrubs:
             await self._until_free(resource, ids, until)
-        self._allocations.begin(resource, ids, time.monotonic())
         allocate = OpenAllocate(self, self._record(known, ids))
+        if known.owner.scrubs:
+            self._allocations.take_back(resource, ids, allocate.record.at)  # the container's start waits, and not this
+        self._allocations.begin(resource, ids, time.monotonic())
         try:
             yield allocate
         finally:
@@ -513,6 +513,10 @@ class AllocationRecords:
                 f"{resource}: device {names} may still hold what another pod left: the kubelet has not said whether "
                 f"the pod with {', '.join(use.ids)} has ended"
             )
+
+    def doubt(self, resource: str) -> None:
+        """Note that a stream has opened or ended; see `Allocations.doubt`."""
+        self._allocations.doubt(resource, time.monotonic())
 
     async def _neighbours(self, resource: KeptResource) -> list[AllocationRecord]:
         """Return what other processes of this plugin have not released, after taking over what ended ones left.

@@ -403,6 +403,8 @@ class AllocationStore:
             records, damaged = self._records(contents)
             for text in damaged:
                 self._tell_damaged(path, text)
+            for record in records:
+                record.file = path.name
             if damaged and self._scrubs:  # their last lines, with the start of the container, may be missing
                 for record in records:
                     record.is_started = record.is_seen = record.is_back = True
@@ -495,7 +497,9 @@ class AllocationStore:
         """
         from ...supervision.counters import consumption_of_json  # late: most starts find no allocation
 
-        boot_id, second = each.get("at", ("", 0.0))
+        at, back_at = (
+            (str(boot), float(second)) for boot, second in (each.get(n, ("", 0.0)) for n in ("at", "back_at"))
+        )
         return AllocationRecord(
             uid=str(each["uid"]),
             resource=self._resource,
@@ -509,7 +513,8 @@ class AllocationStore:
             is_started=bool(each.get("started", True)),
             is_back=bool(each.get("back", False)),
             is_seen=bool(each["seen"]),
-            at=(str(boot_id), float(second)),
+            at=at,
+            back_at=back_at,
         )
 
     def _tell_damaged(self, path: Path, text: str) -> None:

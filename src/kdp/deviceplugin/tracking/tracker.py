@@ -210,6 +210,18 @@ class Tracker:
         holders = (self._holders or {}).get((resource, device_id), ())
         return " and ".join(dict.fromkeys(f"{holder.namespace}/{holder.pod}" for holder in holders))
 
+    async def other_holder(self, resource: str, ids: Iterable[str]) -> tuple[str, str] | None:
+        """Return one of these devices, and the pod that still has it although the kubelet gives it away.
+
+        A kubelet up to 1.37 gives a device to a second pod if a List came during the first pod's Allocate
+        (`kdp.kubelet.list_guard`). A kubelet that gives a device away in good order has dropped the entry of the pod
+        that had it, and so Get names it no more.
+        """
+        holders = self._holders or {}
+        had = [(each, (holder.namespace, holder.pod)) for each in ids for holder in holders.get((resource, each), ())]
+        has = await self._poller.devices_of({pod for _, pod in had}) if had else {}
+        return next(((each, "/".join(pod)) for each, pod in had if (resource, each) in has.get(pod, ())), None)
+
     def double_holders(self, resource: str) -> Mapping[str, str]:
         """Return the resource's devices with two pods, each with the names of the pods."""
         return {} if self._double_holders is None else self._double_holders.of(resource)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
 
 from kdp.deviceplugin.options import Pace
-from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
+from kdp.deviceplugin.tracking.allocation_record import AllocationRecord, Pod
 from kdp.deviceplugin.tracking.allocations import Allocations
 
 
@@ -154,6 +155,89 @@ def test_an_earlier_pods_devices_were_not_scrubbed_while_one_of_the_two_next_pod
     named = {(R, "w0"): (one,), (R, "w1"): (two,)}
     allocations.listed(named, [one, two], asked_at=101.0, now=101.0, is_complete=True)
     assert [each.pod for each in (both, first, second)] == [None, one, two]
-    allocations.take_back(R, ["w0"])
+    allocations.take_back(R, ["w0"], ("now", 7.0))
     found = allocations.listed(named, [one, two], asked_at=102.0, now=102.0, is_complete=True)
     assert found.ended == (both,)
+
+
+def scrubbed(place: Callable[[str], str] = str) -> Allocations:
+    allocations = Allocations(Pace(), boot_id="now")
+    allocations.scrub(R)
+    allocations.share(R, place)
+    allocations.doubt(R, 0.0)
+    return allocations
+
+
+def allocate(allocations: Allocations, uid: str, now: float, *ids: str, is_started: bool = False) -> AllocationRecord:
+    record = AllocationRecord(uid=uid, resource=R, ids=ids, state={}, at=("now", now), is_started=False)
+    allocations.take_back(R, ids, record.at)
+    allocations.begin(R, ids, now)
+    allocations.add(record, now)
+    allocations.end(R, ids, now + 0.1, given=True)
+    record.is_started = is_started
+    return record
+
+
+def lists(allocations: Allocations, named: dict[str, Pod], now: float, *more: Pod) -> list[str]:
+    """Return the uids of the allocations that a complete List ends."""
+    keys = {(R, device_id): (pod,) for device_id, pod in named.items()}
+    pods = [*named.values(), *more]
+    return [each.uid for each in allocations.listed(keys, pods, asked_at=now, now=now, is_complete=True).ended]
+
+
+def test_a_container_waited_for_its_own_pod_whose_device_the_next_process_had_given() -> None:
+    """In an update, the old process took the pod for that of its own allocation, and each waited for the other."""
+    old, new = scrubbed(), scrubbed()
+    first = allocate(old, "first", 100.0, "w0", "w1", is_started=True)
+    waits = allocate(new, "waits", 105.0, "w1")
+    lists(old, {"w1": ("default", "next")}, 106.0)
+    assert first.pod == ("default", "next")  # nobody has told it of the other process
+    lists(new, {"w1": ("default", "next")}, 106.0)
+    allocate(new, "other", 107.0, "w0")
+    saved = attrs.evolve(first, file="old")
+    new.adopt([saved], 110.0)
+    assert new.waits_for(R, ["w1"]) is saved
+    assert lists(new, {"w0": ("default", "other"), "w1": ("default", "next")}, 111.0) == ["first"]
+    new.released(saved)
+    assert new.waits_for(R, waits.ids) is None
+
+
+def test_of_processes_that_ended_together_the_later_ones_pod_read_what_the_earlier_ones_had_left() -> None:
+    after = scrubbed()
+    left = AllocationRecord(uid="a", resource=R, ids=("w0",), state={}, at=("now", 5.0), file="old")
+    waits = AllocationRecord(uid="b", resource=R, ids=("w0",), state={}, at=("now", 7.0), file="new", is_started=False)
+    after.adopt([left, waits], 100.0)
+    assert after.waits_for(R, ["w0"]) is left
+
+
+def test_a_device_of_a_statefulset_waited_for_the_pod_that_had_taken_the_name() -> None:
+    """set-0 came again with another device, and the next pod with the first one waited for its end."""
+    allocations, name = scrubbed(), ("default", "set-0")
+    first = allocate(allocations, "first", 100.0, "w0", is_started=True)
+    assert lists(allocations, {"w0": name}, 101.0) == []
+    allocate(allocations, "again", 110.0, "w1", is_started=True)
+    allocate(allocations, "other", 111.0, "w0")
+    assert allocations.waits_for(R, ["w0"]) is first
+    assert lists(allocations, {"w0": ("default", "other"), "w1": name}, 112.0) == ["first"]
+
+
+def test_a_kubelet_that_may_have_lost_its_checkpoint_is_not_believed_that_a_pod_has_ended() -> None:
+    allocations, name = scrubbed(), ("default", "set-0")
+    allocate(allocations, "first", 100.0, "w0", is_started=True)
+    lists(allocations, {"w0": name}, 101.0)
+    allocations.doubt(R, 105.0)
+    allocate(allocations, "other", 111.0, "w0")
+    assert lists(allocations, {"w0": ("default", "other")}, 112.0, name) == []
+    assert lists(allocations, {"w0": ("default", "other")}, 113.0) == ["first"]
+
+
+def test_a_replica_waited_for_the_pod_that_had_taken_the_name_of_the_one_before() -> None:
+    """Two Lists of the kubelet that had named the device do not name it any more."""
+    allocations, name = scrubbed(lambda each: each.partition("::")[0]), ("default", "set-0")
+    first = allocate(allocations, "first", 100.0, "w0::0", is_started=True)
+    lists(allocations, {"w0::0": name}, 101.0)
+    allocate(allocations, "again", 110.0, "w1::0", is_started=True)
+    allocate(allocations, "waits", 111.0, "w0::1")
+    named = {"w1::0": name, "w0::1": ("default", "other")}
+    assert allocations.waits_for(R, ["w0::1"]) is first
+    assert [lists(allocations, named, now) for now in (112.0, 150.0)] == [[], ["first"]]

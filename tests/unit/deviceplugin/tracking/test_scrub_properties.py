@@ -64,6 +64,7 @@ class Node(RuleBasedStateMachine):
         self.epochs = dict.fromkeys(map(place_of, IDS), 0)
         self.running: dict[str, Any] = {}
         self.others: list[Any] = []  # what the process that is about to end has saved
+        self.ending: Any = None  # that process, which still lists
         self.updates = 0
         self.holdings = self.made()
 
@@ -71,6 +72,7 @@ class Node(RuleBasedStateMachine):
         holdings = self.module.Allocations(PACE)
         holdings.scrub(R)
         holdings.share(R, place_of)
+        holdings.doubt(R, self.now)
         return holdings
 
     # -- the kubelet ---------------------------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ class Node(RuleBasedStateMachine):
         calls = [ids] if shares != "init and main" else [ids[:1], ids]
         uids: list[str] = []
         for each in calls:
-            self.holdings.take_back(R, each)
+            self.holdings.take_back(R, each, ("", self.now))
             self.holdings.begin(R, each, self.now)
             use = self.module.AllocationRecord(
                 uid=f"u{next(self.numbers)}", resource=R, ids=each, state={}, is_started=False, at=("", self.now)
@@ -136,27 +138,42 @@ class Node(RuleBasedStateMachine):
                     self.epochs[place] += 1
 
     def forget(self, rng: random.Random) -> None:
-        """The kubelet loses its checkpoint, and gives devices of living pods away; it was asked for a list before."""
-        if rng.random() < 0.3 and not self.others and all(pod.is_named for pod in self.pods):
+        """A new kubelet has lost the checkpoint, and gives devices of living pods away.
+
+        The old one was asked for a list before.
+        """
+        if rng.random() < 0.3 and self.ending is None and all(pod.is_named for pod in self.pods):
             for pod in self.pods:
                 pod.is_forgotten = True
                 pod.waiting.clear()  # what starts now starts without its devices
+            self.holdings.doubt(R, self.now)
 
     # -- the plugin ----------------------------------------------------------------------------------------------------
 
     def look(self, rng: random.Random) -> None:
         self.now += rng.choice([0.1, 1.0, 16.0, 31.0])
+        self.take_list(is_complete=rng.random() < 0.8)
+
+    def take_list(self, *, is_complete: bool) -> None:
         told = [pod for pod in self.pods if not pod.is_hidden and not pod.is_forgotten]
         named = {(R, i): (("default", pod.name),) for pod in told for i in pod.ids}
         pods = frozenset(("default", pod.name) for pod in self.pods)
         for pod in told:
             pod.is_named = True
-        outcome = self.holdings.listed(named, pods, asked_at=self.now, now=self.now, is_complete=rng.random() < 0.8)
+        for each in (self.holdings, self.ending):
+            if each is not None:
+                outcome = each.listed(named, pods, asked_at=self.now, now=self.now, is_complete=is_complete)
+                if each is self.holdings:
+                    self.came_back(outcome.ended)
+                else:
+                    self.others = self.saved(each)
         self.now += 0.01
-        for use in outcome.ended:
+
+    def came_back(self, ended: tuple[Any, ...]) -> None:
+        for use in ended:
             alone = [i for i in use.ids if i == place_of(i) and self.holdings.newest_of(R, i) is use]
             holds(8, self.holdings.withheld(R, alone).keys() == set(alone), f"{alone} came back, and are offered")
-        self.running.update({use.uid: use for use in outcome.ended})
+        self.running.update({use.uid: use for use in ended})
 
     def scrub(self, rng: random.Random) -> None:
         if not self.running:
@@ -164,10 +181,12 @@ class Node(RuleBasedStateMachine):
         use = self.running.pop(rng.choice(sorted(self.running)))
         if self.holdings.waits_for_process(use, self.others):
             self.holdings.postpone(use, self.now)
-            return
-        if rng.random() < 0.3:
+        elif rng.random() < 0.3:
             self.holdings.failed(use, self.now)
-            return
+        else:
+            self.release(use)
+
+    def release(self, use: Any) -> None:
         holds(9, not any(use.uid in pod.uids for pod in self.pods), f"{use.uid} is released, and its pod lives")
         for place in {place_of(each) for each in use.ids} - self.holdings.others(R, use.ids, is_over=True).keys():
             living = [pod.name for pod in self.pods if pod.works_on(place)]
@@ -176,29 +195,70 @@ class Node(RuleBasedStateMachine):
         self.holdings.released(use)
 
     def update(self, rng: random.Random) -> None:
-        """A new process serves while the one before still runs, and does nothing more; or that one ends."""
+        """A new process serves while the one before still runs, and only lists; or that one ends."""
         if rng.random() > 0.3:
             return
-        if self.others:
-            self.holdings.adopt(self.others, self.now)
-            self.others = []
-            for pod in self.pods:
-                pod.is_named = False  # by a list that was asked for since
-        else:
+        if self.ending is not None:
+            self.take_over()
+        elif not any(pod.is_forgotten for pod in self.pods):  # the new process knows nothing of them
             self.updates += 1
-            self.others = self.saved()
+            self.ending = self.holdings
+            self.others = self.saved(self.ending)
             self.running.clear()
             self.holdings = self.made()
 
+    def take_over(self) -> None:
+        self.holdings.adopt(self.others, self.now)
+        self.others, self.ending = [], None
+        for pod in self.pods:
+            pod.is_named = False  # by a list that was asked for since
+
     def crash(self, rng: random.Random) -> None:
+        """The newest process dies, and the one that is about to end may die with it."""
         if rng.random() < 0.7:
             return
-        saved = self.saved()
+        saved = self.saved(self.holdings)
+        if self.ending is not None and rng.random() < 0.5:
+            saved = [*self.others, *saved]
+            self.others, self.ending = [], None
+            for pod in self.pods:
+                pod.is_named = False
         self.running.clear()
         self.holdings = self.made()
         self.holdings.adopt(saved, self.now)
 
-    def saved(self) -> list[Any]:
+    def settle(self, rng: random.Random) -> None:
+        """Nothing happens any more but lists and scrubs: then no container waits for a pod that has ended.
+
+        Where another pod may have the devices unnamed, it may wait until that one has ended, too. So it may where a
+        process has not seen itself that the pod, whose name another one has now, had the device.
+        """
+        if rng.random() > 0.3:
+            return
+        if self.ending is not None:
+            self.take_over()
+        for _ in range(4):
+            self.now += PACE.gap + 1.0
+            self.take_list(is_complete=True)
+            while self.running:
+                self.release(self.running.popitem()[1])
+        for pod in self.pods:
+            others = {place_of(each) for other in self.pods if other is not pod for each in other.ids}
+            for ids in pod.waiting[:1]:
+                if others.isdisjoint(map(place_of, ids)):
+                    use = self.holdings.waits_for(R, ids)
+                    record = self.holdings.newest(R, ids)
+                    is_later = record is not None and use is not None and record.at > use.at
+                    own = {("default", pod.name)} if is_later and not pod.is_hidden else set[tuple[str, str]]()
+                    names = {("default", other.name) for other in self.pods} - own
+                    is_explained = use is not None and (
+                        (not use.is_back and self.holdings.all_suspects - own)
+                        or any(other.pod in names and not other.is_known for other in self.holdings.of(R, use.ids))
+                    )
+                    holds(11, use is None or is_explained, f"{pod.name} waits for {use}, the pod of which has ended")
+
+    def saved(self, holdings: Any) -> list[Any]:
+        file = f"file{next(self.numbers)}"
         return [
             self.module.AllocationRecord(
                 uid=use.uid,
@@ -206,18 +266,20 @@ class Node(RuleBasedStateMachine):
                 resource=R,
                 ids=use.ids,
                 state=use.state,
-                is_seen=self.holdings.is_seen(use),
-                suspects=self.holdings.suspects(use),
+                file=file,
+                is_seen=holdings.is_seen(use),
+                suspects=holdings.suspects(use),
                 pod=use.pod,
                 is_started=use.is_started,
                 is_back=use.is_back,
+                back_at=use.back_at,
             )
-            for use in self.holdings.owed()
+            for use in holdings.owed()
         ]
 
     ACTIONS = (
         *(admit, admit, start, start, start, start_again, end),
-        *(look, look, look, scrub, scrub, crash, forget, update),
+        *(look, look, look, scrub, scrub, crash, forget, update, settle),
     )
 
     @rule(number=st.integers(0, 2**64 - 1), steps=st.integers(5, 80))
@@ -236,7 +298,12 @@ def test_no_pod_reads_what_another_one_left() -> None:
 
 
 MUTANTS = [
-    Mutant(8, "an Allocate says nothing of the pod before", "use.is_back |= use.is_started", "use.is_back |= False"),
+    Mutant(
+        8,
+        "an Allocate says nothing of the pod before",
+        "if use.is_started and (not use.is_back",
+        "if False and (not use.is_back",
+    ),
     Mutant(
         8,
         "an equal allocation replaces one that came back",
@@ -249,7 +316,9 @@ MUTANTS = [
         "            use.is_back |= use.resource in self._scrubbed\n",
         "",
     ),
-    Mutant(9, "what an init container left has come back", "use.is_back |= use.is_started", "use.is_back |= True"),
+    Mutant(
+        9, "what an init container left has come back", "if use.is_started and (not use.is_back", "if (not use.is_back"
+    ),
     Mutant(
         9,
         "nobody asks whether the pod lives",
@@ -259,8 +328,8 @@ MUTANTS = [
     Mutant(
         9,
         "the pod is not known",
-        "            use.pod = pod\n",
-        "            pass\n",
+        "newest.pod = next(",
+        "_ = next(",
     ),
     Mutant(
         8,
@@ -274,6 +343,49 @@ MUTANTS = [
         "self._tracks[key].named_at > since",
         "self._tracks[key].is_named",
     ),
+    Mutant(
+        8,
+        "processes that end together are taken for one",
+        "if other.file != use.file:",
+        "if other.file and not use.file or use.file and not other.file:",
+    ),
+    Mutant(
+        11,
+        "a pod that waits is waited for",
+        "and pod not in self._waiting_for(use)",
+        "",
+    ),
+    Mutant(
+        11,
+        "a pod that waits may have it unnamed",
+        "track.suspects <= self._waiting_for(use)",
+        "not track.suspects",
+    ),
+    Mutant(
+        11,
+        "a pod that has not started keeps a device",
+        "if other.is_started or other is use}",
+        "}",
+    ),
+    Mutant(11, "a new pod of a name is the old one", "if use.is_back and use.is_known:", "if False:"),
+    Mutant(
+        9,
+        "a kubelet without its checkpoint is trusted",
+        "            use.is_known = False\n",
+        "            pass\n",
+    ),
+    Mutant(
+        9,
+        "a container of the same pod counts as one that waits",
+        'self._when(use.back_at) if use.is_back else (True, float("inf"))',
+        "self._order(use)",
+    ),
+    Mutant(
+        11,
+        "a pod waits for its name if it has another replica",
+        "(self._order(use) if set(other.ids).isdisjoint(use.ids) else since)",
+        "since",
+    ),
     Mutant(8, "nobody waits for a process that ends", "return next(iter(theirs), None)", "return None"),
     Mutant(
         9,
@@ -284,13 +396,13 @@ MUTANTS = [
     Mutant(
         8,
         "what another process gave before has not come back",
-        "self._came_back(min(use, other, key=self._order))",
+        "self._came_back(older, newer.at)",
         "pass",
     ),
     Mutant(
         9,
         "what is taken over is the newest",
-        "return use.at[0] == self._boot_id, use.at[1]",
+        "return at[0] == self._boot_id, at[1]",
         "return True, 0.0",
     ),
     Mutant(
