@@ -35,7 +35,7 @@ GATE_TOOLS := devmgr-1.37 devmgr-1.36 devmgr-1.34 kubelet kube-apiserver kube-co
   cdi-validate runtime cni containerd-2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-pages docs verify test-packaging test-slow test-long chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference pictures dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
+.PHONY: help demo quick test test-pages docs verify nightly test-packaging test-slow test-long chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference pictures dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -57,8 +57,11 @@ docs: $(DOCS_VENV)/.ready ## build the documentation site into docs/_build; open
 	@$(DOCS_VENV)/bin/python -m sphinx --builder html --nitpicky --fail-on-warning --keep-going --quiet --conf-dir docs \
 	  --doctree-dir docs/_build/.doctrees . docs/_build
 
-verify: ## run everything that .ci/run leaves out, as root, in an hour and more (needs Go): all Pythons, real kubelets, guests, chaos
+verify: ## run what .ci/run leaves out, as root, in an hour and more (needs Go): all Pythons, real kubelets, guests, chaos
 	@.ci/verify
+
+nightly: ## run what verify runs, whole where verify runs a third, and an hour of chaos: three hours
+	@.ci/verify nightly
 
 test-packaging: $(VENV)/.ready $(PROTO_VENV)/.ready ## build what is published, install it into empty environments, and generate kdp.proto again
 	@$(PYTHON_IN) -m pytest tests/packaging -n $(JOBS) $(ARGS)

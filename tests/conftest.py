@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,11 +28,23 @@ if "KDP_GUEST" not in os.environ:  # a guest runs no property tests, and to impo
     settings.load_profile("kdp")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what draws its inputs: `make test` draws a tenth of them, `make test-slow` all."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what draws its inputs: `make test` draws a tenth of them, `make test-slow` all.
+
+    With `--share`, leave the other tests that are alike to `make nightly`.
+    """
     for item in items:
         if hasattr(getattr(item, "obj", None), "hypothesis") or {"fuzz", "properties"} & {*item.path.stem.split("_")}:
             item.add_marker("drawn")
+    if share := config.getoption("--share"):
+        part, parts = map(int, share.split("/"))
+        chosen = [
+            item
+            for item in items
+            if item.get_closest_marker("alike") is None or zlib.crc32(item.nodeid.encode()) % parts == part
+        ]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,6 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--no-skips",
         action="store_true",
         help="a skipped test fails, unless a package source did not answer three times",
+    )
+    parser.addoption(
+        "--share",
+        metavar="K/N",
+        help="of the tests marked `alike`, run only one in N: those whose number leaves K, as 0/3, 1/3, 2/3",
     )
     parser.addoption("--again", action="store_true", help="run a failed test once more, alone, after all others")
 

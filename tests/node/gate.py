@@ -1,4 +1,4 @@
-"""What `.ci/run` runs of the tests of a node: each feature once, end to end. `make verify` runs them all."""
+"""What `.ci/run` runs of the tests of a node: each feature once, end to end. The others are left to `make verify`."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ MATRIX = [
 ]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("judgement", MATRIX, ids=lambda judgement: judgement.name)
 def test_an_example_passes(judgement: Judgement, judgements: Judgements, figure: Figure) -> None:
     example, profile, route, which, *_ = judgement.arguments

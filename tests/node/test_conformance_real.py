@@ -70,6 +70,7 @@ def _needs(minor: Minor) -> None:
         pytest.skip(f"devmgr-{minor.name} is not compiled: run `make node-tools`")
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("minor", "judgement"), EXAMPLES_JUDGED)
 def test_an_example_passes(minor: Minor, judgement: Judgement, judgements: Judgements, figure: Figure) -> None:
     _needs(minor)

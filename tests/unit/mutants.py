@@ -62,7 +62,7 @@ class Mutant:
 
 def each_mutant(mutants: Iterable[Mutant]) -> pytest.MarkDecorator:
     """Mark a test that each of these is to be killed by: a slow one, which reads this repository's sources."""
-    marks = (pytest.mark.repository, pytest.mark.slow)
+    marks = (pytest.mark.repository, pytest.mark.slow, pytest.mark.alike)
     return pytest.mark.parametrize(
         "mutant", [pytest.param(each, id=f"{each.invariant}-{each.name}", marks=marks) for each in mutants]
     )
