@@ -373,3 +373,84 @@ def test_the_schema_says_what_each_value_is(minimal: Path) -> None:
         return found
 
     assert undescribed(schema, "") == []
+
+
+EVERYTHING: Final[Object] = {
+    "config": {"metrics": "on", "http": ":9400"},
+    "podMonitor": {"enabled": True},
+    "dashboard": {"enabled": True},
+    "rules": {"enabled": True},
+    "networkPolicy": {"enabled": True},
+    "openshift": True,
+    "test": {"enabled": True, "resource": "example.com/widget"},
+}
+"""Values with which a chart has all of its objects."""
+
+BREAKS_OUT: Final = (
+    "a\n      hostPID: true\n      x: y",
+    'a"\n      hostPID: true\n      x: "y',
+    "a: b # c",
+    "007",
+)
+"""Texts that YAML takes for more than one text, if they are not quoted, or for no text."""
+
+
+def text_values(schema: Object, place: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Return the places of a chart's values that may hold a text; a list's first item has the name ``0``."""
+    kinds = schema.get("type", [])
+    found = [place] if "string" in kinds or "anyOf" in schema or "enum" in schema or not kinds else []
+    for name, each in schema.get("properties", {}).items():
+        found += text_values(each, (*place, name))
+    for name, inner in (("0", schema.get("items")), ("example.com/key", schema.get("additionalProperties"))):
+        if isinstance(inner, dict):
+            found += text_values(inner, (*place, name))
+    return found
+
+
+def with_value(values: Object, place: tuple[str, ...], text: str) -> Object:
+    """Return values with a text at a place."""
+    name, *rest = place
+    held: Any = text if not rest else [text] if rest == ["0"] else with_value(values.get(name) or {}, (*rest,), text)
+    return {**values, name: held}
+
+
+def told(found: Any) -> tuple[set[str], list[Any]]:
+    """Return the keys of objects, and their values that are neither objects nor lists."""
+    if isinstance(found, dict):
+        parts = [told(each) for each in found.values()]
+        return set(found).union(*(keys for keys, _ in parts)), [each for _, held in parts for each in held]
+    if isinstance(found, list):
+        parts = [told(each) for each in found]
+        return set[str]().union(*(keys for keys, _ in parts)), [each for _, held in parts for each in held]
+    return set(), [found]
+
+
+@pytest.mark.parametrize("text", BREAKS_OUT)
+@pytest.mark.parametrize("checks", [(), ("--skip-schema-validation",)], ids=["as it is", "without its schema"])
+def test_a_value_stays_in_its_place(
+    helm: Path, minimal: Path, tmp_path: Path, text: str, checks: tuple[str, ...]
+) -> None:
+    """The SELinux type, the classes, and the pull secrets could make the pod privileged."""
+    schema = json.loads((minimal / "values.schema.json").read_text())
+    places = text_values(schema)
+    # Helm's own, and what decides between branches, has no other defence than the schema.
+    guarded = ("fullnameOverride", "global", "image", "config", "probes", "mountPropagation", "files")
+    if checks:
+        places = [place for place in places if place[0] not in guarded]
+    assert {("selinuxType",), ("pullSecrets", "0"), ("runtimeClassName",), ("priorityClassName",)} <= {*places}
+    values = tmp_path / "values.json"
+    taken = 0
+    for place in places:
+        values.write_text(json.dumps(with_value(EVERYTHING, place, text)))
+        command = [helm, "template", "a", minimal, *checks, "--values", values]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            assert "YAML parse error" not in done.stderr, (place, done.stderr)
+            assert "values don't meet the specifications" in done.stderr or checks, (place, done.stderr)
+            continue
+        taken += 1
+        keys, held = told(list(yaml.safe_load_all(done.stdout)))
+        assert "hostPID" not in keys, place
+        if text == "007":
+            assert 7 not in held, place
+    assert taken

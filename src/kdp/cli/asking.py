@@ -1,4 +1,4 @@
-"""Asks a living plugin over its unix socket; it imports the standard library only.
+"""Asks a living plugin over its unix socket; it imports little more than the standard library.
 
 A container's exec probe is ``kdp probe``. The kubelet runs it every few seconds, within the plugin's limit of memory.
 So `quick` answers before click or anything else is loaded.
@@ -14,8 +14,7 @@ import sys
 import time
 from typing import Final
 
-LONGEST_ADDRESS: Final = 107
-"""Bytes of a unix socket's path that the system takes."""
+from ..storage.addresses import address
 
 VARIABLE: Final = "KDP_SOCKET"
 
@@ -43,18 +42,6 @@ def _shown(char: str) -> str:
     return char if char.isprintable() or char == "\n" else ascii(char)[1:-1]
 
 
-def _connect(asking: socket.socket, path: str) -> None:
-    """Connect to a socket whose path may be longer than an address: that of a pod, seen from its node."""
-    if len(os.fsencode(path)) <= LONGEST_ADDRESS:
-        asking.connect(path)
-        return
-    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        asking.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
-    finally:
-        os.close(directory)
-
-
 def ask(path: str, route: str, *, deadline: float | None = None, most: int = MOST_BYTES) -> tuple[int, str]:
     """Ask the process that listens at a unix socket; return 0 if it says yes, else 1, and its words or the reason.
 
@@ -71,7 +58,8 @@ def ask(path: str, route: str, *, deadline: float | None = None, most: int = MOS
             asking.settimeout(deadline)
             if not stat.S_ISSOCK(os.lstat(path).st_mode):
                 return 1, f"{path}: is no socket; expected the socket of a running plugin\n"
-            _connect(asking, path)
+            with address(path) as short:
+                asking.connect(short)
             _, user, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if user not in (0, os.geteuid()):
                 return 1, f"{path}: user {user} answers there; expected root or user {os.geteuid()}\n"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, final
 import attrs
 import click
 
+from ..storage.documents import parse_json
 from . import asking
 from .failures import Failure, Refusal
 from .living import SOCKET_HELP, device_lines, living_plugins, several
@@ -134,7 +135,7 @@ class _Living:
         if code != 0:
             raise Failure(f"{text.strip().partition('; ')[0]}; {remedy}")
         try:
-            found = json.loads(text)
+            found = parse_json(text)
             _ = [(each["name"], each["listed"]) for each in found["resources"]], found["backends"], found["ready"]
         except (ValueError, LookupError, TypeError, AttributeError):
             raise Failure(f"{socket}: its answer is no status of this version of kdp; {remedy}") from None

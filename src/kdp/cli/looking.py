@@ -21,6 +21,7 @@ from ..daemon.sources import warn_of_slips
 from ..errors import HookFailedError, InvalidValueError, KdpError, in_one_line, sentence
 from ..model.devices import Version
 from ..model.quantities import Quantity
+from ..storage.documents import parse_json
 from . import asking
 from .failures import Failure, warn
 from .living import living_plugins
@@ -154,7 +155,7 @@ def _served(settings: Settings, resources: Collection[str]) -> list[tuple[str, l
     for socket in living:
         code, text = asking.ask(str(socket), "/status.json")
         try:
-            served = json.loads(text)["resources"] if code == 0 else ()
+            served = parse_json(text)["resources"] if code == 0 else ()
             found += [(each["name"], each["listed"]) for each in served if each["name"] in resources]
         except (ValueError, LookupError, TypeError, AttributeError):
             continue  # another version of kdp, or another program

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ..errors import ConfigurationError, KdpError, sentence
+from ..storage.documents import parse_json
 from .failures import Failure, Group
 from .living import SOCKET_HELP
 from .options import backend_options, format_option, refusing, setting_options
@@ -150,7 +151,7 @@ def _of_plugin(
     if code != 0:
         raise Failure(shown(text.strip()))
     try:
-        status: dict[str, Any] = json.loads(text)
+        status: dict[str, Any] = parse_json(text)
         labels: dict[str, str] | None = None
         if status["labels"] is not None:
             labels = {name: value for file in status["labels"]["files"] for name, value in file["labels"].items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -15,6 +14,7 @@ import click
 
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, KdpError, sentence
+from ..storage.documents import parse_json
 from .failures import Failure
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def server_of(name: str, node: str, state_dir: str | None) -> str | None:
         if code != 0:
             continue
         try:
-            status: dict[str, Any] = json.loads(text)
+            status: dict[str, Any] = parse_json(text)
             serves = any(resource["name"] == name for resource in status["resources"])
             is_there = status["node"] == node or (status["node"] is None and is_here(node))
         except (ValueError, LookupError, TypeError):

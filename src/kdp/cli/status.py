@@ -13,6 +13,7 @@ import click
 from .. import __version__
 from ..errors import ConfigurationError, printable
 from ..operations.status import RESOURCES
+from ..storage.documents import parse_json
 from . import asking
 from .living import SOCKET_HELP, device_lines, socket_of
 from .options import Seconds, format_option, refusing, setting_options
@@ -159,7 +160,7 @@ def _show(out: TextIO, where: str, answer: tuple[int, str], format: str) -> bool
         click.echo(text, file=out, nl=False)
         return False
     try:
-        found: dict[str, Any] = json.loads(text)
+        found: dict[str, Any] = parse_json(text)
         lines = json.dumps(found, indent=2) if format == "json" else "\n".join(_lines(found, is_terminal=out.isatty()))
     except (ValueError, LookupError, TypeError, AttributeError):  # another program, or another version of kdp
         click.echo(f"{where}: its answer is no status of kdp {__version__}; use the kdp of the plugin's container", out)

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, Final, cast
 
-from ..storage.documents import bounded
+from ..storage.documents import MAX_DEPTH, bounded
 from .api import ApiError, Object, OddAnswerError, WatchEvent
 
 _MOST_OF_MESSAGE: Final = 400
 _MOST_OF_BEGIN: Final = 60
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
+"""Texts, so that no bracket in them counts, and brackets."""
+
+_LONGEST_NUMBER: Final = 300
+"""Characters of a number; a float can hold it."""
+
+LEFT_OUT: Final = "(left out: nested too deeply, or a number with too many digits)"
+"""What stands for a part of an answer that is not read. It is refused wherever such a part could be meant."""
+
 _KINDS: Final[dict[type, str]] = {str: "text", dict: "an object", list: "a list"}
 
 
@@ -53,8 +63,36 @@ def check_deleted(answer: Object, name: str, what: str) -> None:
 
 
 def _json(content: bytes) -> Any:
-    """Return what an answer says; without the costs of `kdp.storage.parse_json`, because lists have megabytes."""
-    return bounded(lambda: json.loads(content))
+    """Return what an answer says; without the costs of `kdp.storage.parse_json`, because lists have megabytes.
+
+    The parameters of a claim are any JSON that its author likes, and come in a list with the claims of all others. So a
+    part that no reader should follow is replaced by `LEFT_OUT`, and the rest of the answer is read.
+    """
+    try:
+        return bounded(lambda: json.loads(content))
+    except ValueError:  # which may be why, as Python has a limit for digits, too
+        return bounded(lambda: json.loads(_shallow(content), parse_int=_whole))
+
+
+def _whole(text: str) -> int | str:
+    return int(text) if len(text) <= _LONGEST_NUMBER else LEFT_OUT
+
+
+def _shallow(content: bytes) -> bytes:
+    """Return a JSON text with `LEFT_OUT` for each list and object that is too deep in it."""
+    parts: list[bytes] = []
+    depth = at = 0
+    for match in _BRACKETS.finditer(content):
+        first = content[match.start()]
+        if first in b"[{":
+            depth += 1
+            if depth == MAX_DEPTH:
+                parts += [content[at : match.start()], b'"', LEFT_OUT.encode(), b'"']
+        elif first in b"]}":
+            if depth == MAX_DEPTH:
+                at = match.end()
+            depth -= 1
+    return b"".join([*parts, content[at:]])
 
 
 def field_of(found: Any, name: str, kind: type, what: str) -> Any:

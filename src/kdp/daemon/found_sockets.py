@@ -4,6 +4,9 @@ A plugin has its socket in the state directory. A pod of `kdp manifests` has it 
 sees below the kubelet's directory. So commands on the node, and in a pod that has the node's files, ask the plugin that
 a DaemonSet runs. A plugin without a socket may run nevertheless, and what else it holds shows that.
 
+Any pod can have a volume and a socket of these names. So a socket in a pod's volume counts only while a process listens
+there that has the state directory mounted from the node, as a plugin has and no tenant can have.
+
 All functions block for the disk.
 """
 
@@ -12,15 +15,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from ..kubelet.sockets import PREFIX, answered_by_others
+from ..kubelet.sockets import PREFIX, answered_by_others, greet
 from ..storage import reading
+from ..storage.addresses import address
 from ..storage.files import why_no_file
+from .mounts import has_mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,11 +42,21 @@ _MOST_TOLD: Final = 2
 
 
 def found_sockets(state_dir: Path, kubelet_root: Path) -> list[Path]:
-    """Return the sockets of this node's plugins; a plugin that was killed leaves one."""
+    """Return the sockets of this node's plugins; a plugin that was killed leaves one in the state directory."""
     own = (state_dir / name for name in _names(state_dir) if name.endswith(".sock") and not name.startswith("."))
     pods = kubelet_root / "pods"
     of_pods = (pods / uid / "volumes/kubernetes.io~empty-dir" / POD_VOLUME / POD_SOCKET for uid in _names(pods))
-    return [path for path in (*own, *of_pods) if _is_socket(path)]
+    trusted = (path for path in of_pods if _is_socket(path) and has_mounted(listener_of(path), state_dir))
+    return [*filter(_is_socket, own), *trusted]
+
+
+def listener_of(path: Path) -> int:
+    """Return the process that listens at a socket, as it is numbered here; 0: nobody does, or it is not known."""
+    try:
+        with address(path) as short:  # below a pod's directory, the path may be longer than an address
+            return greet(short, 0.0).pid
+    except OSError:
+        return 0
 
 
 def _names(directory: Path) -> list[str]:
@@ -97,7 +113,7 @@ def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/
         remedy = "give the directory of the plugin, or start a plugin with this one: --state-dir DIR"
     except NotADirectoryError:
         seen += f" is no directory{running}"
-        remedy = f"remove it, or give another one: --state-dir DIR; ls -l {directory}"
+        remedy = f"remove it, or give another one: --state-dir DIR; ls -l {shlex.quote(str(directory))}"
     except OSError as error:
         is_closed = isinstance(error, PermissionError)
         seen += f" cannot be read ({error.strerror}){running}"
@@ -118,10 +134,10 @@ def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/
 def _mend(directory: Path, obstacle: str) -> str:
     after = "then the plugin makes its socket within 10 s"
     if obstacle == os.strerror(errno.ENOSPC):
-        return f"make room on that file system, {after}: df -h {directory}; df -i {directory}"
+        return f"make room on that file system, {after}: df -h {shlex.quote(str(directory))}; df -i {shlex.quote(str(directory))}"
     if obstacle == os.strerror(errno.EROFS):
         return "remove readOnly from this mount in the DaemonSet"
-    return f"let the plugin's user write there, {after}: ls -ld {directory}"
+    return f"let the plugin's user write there, {after}: ls -ld {shlex.quote(str(directory))}"
 
 
 def _locks(directory: Path, locks: Path) -> Iterator[str]:

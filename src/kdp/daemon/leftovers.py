@@ -3,8 +3,11 @@
 kdp leaves files there on purpose: a restart takes over what the process before it has written. So only who takes a
 plugin away for good removes them.
 
-* Only what has one of kdp's names goes, and only a socket if it should be one, a regular file if it should be one. A
-  link is removed itself, and not what it points to.
+* Only what has one of kdp's names goes, and only a socket if it should be one, a regular file if it should be one.
+* No link is followed below a directory that a setting names: in the kubelet's there are other drivers' directories, and
+  a link in one of them would lead to any file of the node.
+* The directory of a DRA driver is kdp's only with the private directory of kdp's sockets in it. Go drivers have claims,
+  metadata, and a lock of the same names, which are theirs, also with ``--force``.
 * A process that lives is found by its sockets, which answer, and by the locks that it holds.
 * What says that pods still have devices is a reason to wait as well: nobody else would give them back.
 
@@ -13,7 +16,7 @@ All functions block for the disk.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import re
 import stat
@@ -29,8 +32,9 @@ from ..kubelet.sockets import PREFIX, is_answered, plugin_prefix
 from ..model.names import check_resource_name
 from ..operations.feature_files import PREFIX as FEATURES
 from ..operations.feature_files import file_name, is_written_by_kdp
-from ..storage import locks, reading
+from ..storage import locks, reading, trees
 from ..storage.documents import parse_json
+from ..supervision.claimed import CLAIMS
 from .mode_lock import mark_of
 from .own_socket import path_in
 from .services import evictions_name
@@ -43,7 +47,10 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _HIDDEN: Final = ".kdp"
-"""The private directory beside sockets, where they are bound."""
+"""The private directory beside sockets, where they are bound: in a driver's directory, the mark of kdp."""
+
+_METADATA: Final = "metadata"
+_SERIALIZE: Final = "serialize.lock"
 
 _CDI: Final = re.compile(r"kdp_.+\.json|\.kdp_.+\.draft")
 _ALLOCATIONS: Final = re.compile(r"(?P<stem>.+)\.[0-9a-f]{12}\.json(?P<aside>\.set-aside-[0-9]+)?")
@@ -80,7 +87,8 @@ class Leftover:
     """A file or directory that kdp has left.
 
     Attributes:
-        path: Where.
+        base: The directory that a setting names.
+        parts: The names on the way from there.
         what: What it is, in words.
         obstacle: Why it should stay; None: nobody needs it.
         is_directory: Whether it is a directory, which goes when it is empty.
@@ -88,12 +96,18 @@ class Leftover:
         driver: The DRA driver that its name says was there; None: it says none.
     """
 
-    path: Path
+    base: Path
+    parts: tuple[str, ...]
     what: str
     obstacle: str | None = None
     is_directory: bool = False
     resource: str | None = None
     driver: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.base.joinpath(*self.parts)
 
 
 def find(settings: Settings, owner: FileOwner | None = None) -> list[Leftover]:
@@ -124,15 +138,15 @@ def remove(leftovers: Iterable[Leftover]) -> list[tuple[Leftover, str]]:
     failed: list[tuple[Leftover, str]] = []
     for each in leftovers:
         try:
-            if each.is_directory:
-                with contextlib.suppress(OSError):
-                    os.rmdir(each.path)
+            if each.parts:
+                trees.remove(each.base, each.parts)
             else:
-                os.unlink(each.path)
+                os.rmdir(each.base)
         except FileNotFoundError:
             pass
         except OSError as error:
-            failed.append((each, error.strerror or str(error)))
+            if not each.is_directory:
+                failed.append((each, error.strerror or str(error)))
     return failed
 
 
@@ -142,58 +156,76 @@ def remove(leftovers: Iterable[Leftover]) -> list[tuple[Leftover, str]]:
 def _sockets(directory: Path, owner: FileOwner | None) -> Iterator[Leftover]:
     """Tell the sockets of plugins in one of the kubelet's directories; a hidden one is in a directory beside them."""
     prefixes = [PREFIX] if owner is None else [plugin_prefix(directory, name) for name in owner.resources]
-    for place in (directory / _HIDDEN, directory):
-        for path, mode in _entries(place):
-            name = path.name.removeprefix(".")
-            if name.endswith(".sock") and name.startswith(tuple(prefixes)) and stat.S_ISSOCK(mode):
-                yield _socket(path, "socket of a plugin")
+    for place in ((_HIDDEN,), ()):
+        for name, mode in trees.entries(directory, place):
+            is_ours = name.endswith(".sock") and name.removeprefix(".").startswith(tuple(prefixes))
+            if is_ours and stat.S_ISSOCK(mode):
+                yield _socket(directory, (*place, name), "socket of a plugin")
     yield from _private(directory)
 
 
 def _private(directory: Path) -> Iterator[Leftover]:
     """Tell the private directory beside sockets; one that another plugin needs is not empty."""
-    if os.path.isdir(directory / _HIDDEN):
-        yield Leftover(path=directory / _HIDDEN, what="directory of sockets that begin", is_directory=True)
+    if trees.is_directory(directory, (_HIDDEN,)):
+        yield Leftover(base=directory, parts=(_HIDDEN,), what="directory of sockets that begin", is_directory=True)
 
 
 def _drivers(paths: KubeletPaths, owner: FileOwner | None) -> Iterator[Leftover]:
     """Tell the directories and the sockets of DRA drivers."""
+    base = paths.plugins_dir
     if owner is not None:
         names = [] if owner.driver is None else [owner.driver]
     else:
-        # A driver of kdp has these two; nobody else names a directory so.
-        names = [path.name for path, _ in _entries(paths.plugins_dir) if os.path.isfile(path / "serialize.lock")]
+        names = [name for name, _ in trees.entries(base)]
     for driver in names:
-        data = paths.plugins_dir / driver
-        yield from _driver_sockets(paths.plugins_registry_dir, data, driver)
-        for path, mode in _entries(data / "claims"):
-            if stat.S_ISREG(mode):
-                uid = path.name.removeprefix(".").removesuffix(".copy").removesuffix(".json")
-                # The copy of a record is one, too: if the record is damaged, it is the only one.
-                is_record = path.name in (f"{uid}.json", f".{uid}.json.copy")
-                why = f"a pod may still have the claim {uid}, or it is not released yet" if is_record else None
-                yield Leftover(path=path, what=f"claim of the driver {driver}", obstacle=why)
-        for at, folders, files in os.walk(data / "metadata", topdown=False):
-            what = f"metadata of the driver {driver}"
-            yield from (Leftover(path=Path(at, each), what=what) for each in files)
-            yield from (Leftover(path=Path(at, each), what=what, is_directory=True) for each in folders)
-        lock = data / "serialize.lock"
-        if os.path.isfile(lock):
-            yield Leftover(path=lock, what=f"lock of the driver {driver}", obstacle=_holder(lock), driver=driver)
-        for folder in (data / "claims", data / "metadata", data / _HIDDEN, data):
-            if os.path.isdir(folder):
-                yield Leftover(path=folder, what=f"directory of the driver {driver}", is_directory=True)
+        if trees.is_directory(base, (driver, _HIDDEN)):
+            yield from _driver_sockets(paths, driver)
+            yield from _driver_files(base, driver)
+        elif owner is not None and trees.is_directory(base, (driver,)) and not trees.entries(base, (driver,)):
+            # A device plugin's manifest mounts it, and a kubelet makes what is mounted.
+            yield Leftover(base=base, parts=(driver,), what=f"directory of the driver {driver}", is_directory=True)
 
 
-def _driver_sockets(registry: Path, data: Path, driver: str) -> Iterator[Leftover]:
+def _driver_files(base: Path, driver: str) -> Iterator[Leftover]:
+    """Tell what a driver has in its data directory, and then the directories, from the inmost outwards."""
+    what = f"claim of the driver {driver}"
+    for name, mode in trees.entries(base, (driver, CLAIMS)):
+        if stat.S_ISREG(mode):
+            uid = name.removeprefix(".").removesuffix(".copy").removesuffix(".json")
+            # The copy of a record is one, too: if the record is damaged, it is the only one.
+            is_record = name in (f"{uid}.json", f".{uid}.json.copy")
+            why = f"a pod may still have the claim {uid}, or it is not released yet" if is_record else None
+            yield Leftover(base=base, parts=(driver, CLAIMS, name), what=what, obstacle=why)
+    what = f"metadata of the driver {driver}"
+    for uid, mode in trees.entries(base, (driver, _METADATA)):
+        if stat.S_ISDIR(mode):
+            for name, kind in trees.entries(base, (driver, _METADATA, uid)):
+                if stat.S_ISREG(kind):
+                    yield Leftover(base=base, parts=(driver, _METADATA, uid, name), what=what)
+            yield Leftover(base=base, parts=(driver, _METADATA, uid), what=what, is_directory=True)
+    if any(name == _SERIALIZE and stat.S_ISREG(mode) for name, mode in trees.entries(base, (driver,))):
+        held = _holder(base / driver / _SERIALIZE)
+        what = f"lock of the driver {driver}"
+        yield Leftover(base=base, parts=(driver, _SERIALIZE), what=what, obstacle=held, driver=driver)
+    # The private one is the mark, so it goes last: what a first try leaves, a second one finds.
+    for folder in ((CLAIMS,), (_METADATA,), (_HIDDEN,), ()):
+        if trees.is_directory(base, (driver, *folder)):
+            what = f"directory of the driver {driver}"
+            yield Leftover(base=base, parts=(driver, *folder), what=what, is_directory=True)
+
+
+def _driver_sockets(paths: KubeletPaths, driver: str) -> Iterator[Leftover]:
+    registry, plugins = paths.plugins_registry_dir, paths.plugins_dir
     try:
-        sockets = DriverSockets.of(driver, registry=registry, data=data, pod_uid=None)
+        sockets = DriverSockets.of(driver, registry=registry, data=plugins / driver, pod_uid=None)
     except InvalidNameError:  # so long a path that no driver can have had a socket there
         return
-    for place, is_ours in ((registry, sockets.is_registration), (data, sockets.is_service)):
-        for path, mode in (*_entries(place / _HIDDEN), *_entries(place)):
-            if is_ours(path.name) and stat.S_ISSOCK(mode):
-                yield _socket(path, f"socket of the driver {driver}")
+    places = ((registry, (), sockets.is_registration), (plugins, (driver,), sockets.is_service))
+    for base, parts, is_ours in places:
+        for place in ((*parts, _HIDDEN), parts):
+            for name, mode in trees.entries(base, place):
+                if is_ours(name) and stat.S_ISSOCK(mode):
+                    yield _socket(base, (*place, name), f"socket of the driver {driver}")
 
 
 def _cdi(directory: Path, owner: FileOwner | None) -> Iterator[Leftover]:
@@ -205,23 +237,23 @@ def _cdi(directory: Path, owner: FileOwner | None) -> Iterator[Leftover]:
             from ..dra.claims.cdi_specs import kind_of
 
             meant.append(rf"{re.escape(kind_of(owner.driver).replace('/', '_'))}(_.*)?")  # one file for each claim
-    for path, mode in _entries(directory):
-        if _CDI.fullmatch(path.name) and stat.S_ISREG(mode):
-            stem = path.name.removeprefix(".").removeprefix("kdp_")
+    for name, mode in trees.entries(directory):
+        if _CDI.fullmatch(name) and stat.S_ISREG(mode):
+            stem = name.removeprefix(".").removeprefix("kdp_")
             if any(re.match(rf"{each}\.json", stem) for each in meant):
-                yield Leftover(path=path, what="CDI file")
+                yield Leftover(base=directory, parts=(name,), what="CDI file")
 
 
 def _features(directory: Path, owner: FileOwner | None) -> Iterator[Leftover]:
     """Tell the files with the node's labels; the directory belongs to Node Feature Discovery."""
     names = None if owner is None else {file_name(key) for key in owner.keys}
-    for path, mode in _entries(directory):
-        draft = _FEATURES_DRAFT.fullmatch(path.name)
-        name = path.name if draft is None else draft["name"]
+    for entry, mode in trees.entries(directory):
+        draft = _FEATURES_DRAFT.fullmatch(entry)
+        name = entry if draft is None else draft["name"]
         is_meant = name.startswith(FEATURES) if names is None else name in names
         # A draft may be empty; others may begin the names of their files as kdp does.
-        if is_meant and stat.S_ISREG(mode) and (draft is not None or is_written_by_kdp(path)):
-            yield Leftover(path=path, what="labels for Node Feature Discovery")
+        if is_meant and stat.S_ISREG(mode) and (draft is not None or is_written_by_kdp(directory / entry)):
+            yield Leftover(base=directory, parts=(entry,), what="labels for Node Feature Discovery")
 
 
 def _state(directory: Path, owner: FileOwner | None, mark: str) -> Iterator[Leftover]:
@@ -232,46 +264,46 @@ def _state(directory: Path, owner: FileOwner | None, mark: str) -> Iterator[Left
         owner: Whose files are meant.
         mark: What the names of this kubelet's accounts end with.
     """
-    for path, mode in _entries(directory):
-        found = _state_file(path, mode, owner, mark)
+    for name, mode in trees.entries(directory):
+        found = _state_file(directory, name, mode, owner, mark)
         if found is not None:
             yield found
     if os.path.isdir(directory) and not os.path.islink(directory):
-        yield Leftover(path=directory, what="state directory", is_directory=True)
+        yield Leftover(base=directory, parts=(), what="state directory", is_directory=True)
 
 
-def _state_file(path: Path, mode: int, owner: FileOwner | None, mark: str) -> Leftover | None:
-    name = path.name
+def _state_file(directory: Path, name: str, mode: int, owner: FileOwner | None, mark: str) -> Leftover | None:
+    path = directory / name
     if stat.S_ISSOCK(mode):
         is_ours = _OWN_SOCKET.fullmatch(name) is not None
         if owner is not None:
-            directory = path.parent
             is_ours = path in {path_in(directory, way, owner.keys) for way in ("device-plugin", "dra")}
-        return _socket(path, "socket for commands") if is_ours else None
+        return _socket(directory, (name,), "socket for commands") if is_ours else None
     if not stat.S_ISREG(mode):
         return None
+    found = functools.partial(Leftover, base=directory, parts=(name,))
     if (match := _LOCK.fullmatch(name)) is not None:
         stems = None if owner is None else [key.replace("/", "_") for key in owner.keys]
         if stems is None or match["stem"] in stems:
             resource = _resource_of(match["stem"], mark)
-            return Leftover(path=path, what="lock", obstacle=_holder(path), resource=resource)
+            return found(what="lock", obstacle=_holder(path), resource=resource)
     elif (match := _ALLOCATIONS.fullmatch(name)) is not None:
         stems = None if owner is None else [key.replace("/", "_") for key in owner.resources]
         if stems is None or match["stem"] in stems:
             is_owed = match["aside"] is None and _said(path, "releases") is not False
             why = _holder(path) or ("pods had devices when the plugin ended: end them" if is_owed else None)
-            return Leftover(path=path, what="allocations", obstacle=why, resource=_resource_of(match["stem"]))
+            return found(what="allocations", obstacle=why, resource=_resource_of(match["stem"]))
     elif _CONFIG.fullmatch(name):
         if owner is None or _said(path, "targets") == list(owner.targets):  # what `kdp run` was called with
-            return Leftover(path=path, what="configuration that was kept")
+            return found(what="configuration that was kept")
     elif (match := _STORE.fullmatch(name)) is not None:
         if owner is None or match["stem"] in {key.replace("/", "_") for key in owner.keys}:
-            return Leftover(path=path, what="values that a class keeps")
+            return found(what="values that a class keeps")
     elif _EVICTIONS.fullmatch(name):
         if owner is None or name == evictions_name(owner.keys):
-            return Leftover(path=path, what="record of evictions")
+            return found(what="record of evictions")
     elif _DRAFT.fullmatch(name) and owner is None:
-        return Leftover(path=path, what="draft")
+        return found(what="draft")
     return None
 
 
@@ -297,20 +329,10 @@ def _said(path: Path, key: str) -> object:
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-def _entries(directory: Path) -> list[tuple[Path, int]]:
-    """Return what is in a directory, with its mode, links not followed; empty: it is not there, or not to be read."""
-    found: list[tuple[Path, int]] = []
-    with contextlib.suppress(OSError):
-        for name in sorted(os.listdir(directory)):
-            with contextlib.suppress(OSError):
-                found.append((directory / name, os.lstat(directory / name).st_mode))
-    return found
-
-
-def _socket(path: Path, what: str) -> Leftover:
-    answered = is_answered(path)
+def _socket(base: Path, parts: tuple[str, ...], what: str) -> Leftover:
+    answered = is_answered(base.joinpath(*parts))
     why = "a process answers there: end the plugin" if answered else None
-    return Leftover(path=path, what=what, obstacle=why)
+    return Leftover(base=base, parts=parts, what=what, obstacle=why)
 
 
 def _holder(path: Path) -> str | None:

@@ -153,7 +153,7 @@ def _run_loop(plan: ServingPlan, signals: Signals, daemon: Daemon, follow: Follo
             await daemon.serve()
 
     try:
-        anyio.run(main)
+        anyio.run(main, backend_options={"loop_factory": signals.new_loop})
     except PluginDirectoryGoneError as error:
         logger.critical("ending: %s", error)
         return DIRECTORY_GONE

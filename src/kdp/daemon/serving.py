@@ -354,6 +354,7 @@ class Daemon:
                 show=metrics.text,
                 kind=metrics.content_type,
                 is_private=False,
+                names_pods=settings.metrics == "pods",
                 deadline=SCRAPE_DEADLINE,
                 pause=SCRAPE_PAUSE,
             )

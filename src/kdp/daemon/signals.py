@@ -6,8 +6,10 @@ that may hang: `GRACE` seconds after it was asked to stop the thread ends the pr
 without a timeout until then: no wake-ups. It starts before there is an event loop, so it is none of
 `kdp.concurrency.threads`.
 
-What a backend's module has taken of the signals while it was loaded is taken back by `Signals.attach`. A C library that
-takes them later keeps them: then SIGKILL ends the process when the pod's grace period is over.
+What a backend's module has taken of the signals while it was loaded is taken back by `Signals.attach`. An event loop
+of asyncio would take the wakeup descriptor with the first `add_signal_handler` of a hook. So the loop is one of ours,
+which leaves it where it is, and has the thread call the hook's handler. A C library that takes signals later keeps
+them: then SIGKILL ends the process when the pod's grace period is over.
 
 ========= ============================================================================
 SIGTERM   orderly stop, exit code 0; so does SIGINT
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import select
@@ -27,6 +30,8 @@ import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
 
 from ..errors import ConfigurationError
 from . import logs
@@ -71,6 +76,7 @@ class Signals:
         self._read_end = -1
         self._write_end = -1
         self._poll = select.poll()
+        self._of_hooks: dict[int, Callable[[], object]] = {}
 
     def start(self) -> None:
         """Take the signals over.
@@ -99,6 +105,31 @@ class Signals:
             signal.signal(number, self._in_main_thread)
         signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)  # the parent process may have blocked them
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        """Return an event loop whose `add_signal_handler` takes nothing from this process."""
+        return _EventLoop(self)
+
+    def add(self, number: int, function: Callable[[], object]) -> None:
+        """Call a function in the loop at each signal of this number; of one that the process handles, too, it does both.
+
+        Raises:
+            RuntimeError: This signal cannot be caught.
+        """
+        try:
+            signal.signal(number, self._in_main_thread)
+            signal.siginterrupt(number, False)
+        except OSError as error:
+            raise RuntimeError(f"sig {number} cannot be caught") from error
+        self._of_hooks[number] = function
+
+    def remove(self, number: int) -> bool:
+        """Forget the function of a signal, and return whether there was one."""
+        if self._of_hooks.pop(number, None) is None:
+            return False
+        if number not in _HANDLED:
+            signal.signal(number, signal.SIG_DFL)
+        return True
 
     def attach(
         self, loop: asyncio.AbstractEventLoop, *, stop: Callable[[], object], reload: Callable[[], object]
@@ -140,6 +171,7 @@ class Signals:
                     self.asked_to_stop = True
                     self._deadline = self._deadline or time.monotonic() + GRACE
                     self._tell(self._stop, f"stopping, as {signal.Signals(number).name} asks")
+                self._tell(self._of_hooks.get(number))
 
     def _tell(self, function: Callable[[], object] | None, line: str = "") -> None:
         if self._loop is None or function is None:
@@ -165,6 +197,23 @@ class Signals:
             for task in asyncio.all_tasks(self._loop):
                 text += f"Task {task.get_name()} (most recent call last):\n{_awaiting(task.get_coro())}"
         logs.write_out(text, _DUMP_SECONDS)
+
+
+@final
+class _EventLoop(asyncio.SelectorEventLoop):
+    def __init__(self, signals: Signals) -> None:
+        super().__init__()
+        self._signals = signals
+
+    @override
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+        if asyncio.iscoroutinefunction(callback):
+            raise TypeError("a coroutine function cannot handle a signal; give one that makes a task")
+        self._signals.add(sig, functools.partial(callback, *args))
+
+    @override
+    def remove_signal_handler(self, sig: int) -> bool:
+        return self._signals.remove(sig)
 
 
 def _awaiting(coroutine: Any) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import shlex
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +37,11 @@ THREADS: Final = "kdp-doctor-"
 
 _LONGEST: Final = 1000
 """Characters of an answer's text."""
+
+
+def quoted(word: object) -> str:
+    """Return a word for a command of a remedy, as a shell reads it: others on the node may have chosen it."""
+    return shlex.quote(str(word))
 
 
 class Verdict(enum.Enum):

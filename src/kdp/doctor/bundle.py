@@ -10,11 +10,12 @@ all texts is in the table of `kdp.hardware.snapshot.tokens`. Names of nodes, pod
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import os
 import platform
 import re
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distributions
@@ -29,6 +30,7 @@ from ..hardware.capture import capture, generic_paths
 from ..hardware.snapshot import archive, tokens
 from ..hardware.snapshot.archive import FileEntry, Snapshot
 from ..hardware.snapshot.redact import KINDS, redact
+from ..storage import trees
 from ..storage.documents import parse_json
 from .answers import Answer, Finding, Question, Verdict, beside
 from .commands import pod_uid
@@ -52,6 +54,10 @@ MOST_OF_LOG: Final = 256 << 10
 """Bytes of one log that are taken, from its end."""
 
 _MOST_LOGS: Final = 8
+_MOST_FILES: Final = 64
+_MOST_TOLD: Final = 24 << 20
+"""Bytes of the status documents; that of 20,000 devices has some 5 MiB."""
+
 _LONGEST: Final = 1000
 _MOST_OF_CHECKPOINT: Final = 8 << 20
 _LEADING_ZEROS: Final = re.compile(r"(?<=[\[:,\s])(-?)0+(?=\d)")
@@ -128,9 +134,10 @@ def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> S
     for path, file in snapshot.files.items():
         if path.startswith(PLACE) and path.endswith(".json"):
             snapshot.files[path] = attrs.evolve(file, data=_valid(file.data))
+    first = f"{_BEFORE}\n".encode()
     silent = {f"status-{n}.json" for n, (_, told) in enumerate(statuses) if list(mapping_in(told)) == ["problem"]}
     contents = [f"{line}\n".encode() for line in _contents(snapshot, silent)]
-    snapshot.files[CONTENTS] = FileEntry(b"".join([*contents, snapshot.files[CONTENTS].data]), 0o644)
+    snapshot.files[CONTENTS] = FileEntry(b"".join([first, *contents, snapshot.files[CONTENTS].data]), 0o644)
     return snapshot
 
 
@@ -151,6 +158,11 @@ def _contents(snapshot: Snapshot, silent: Collection[str]) -> list[str]:
     counts = f"{len(hardware)} attributes, {len(snapshot.links)} links, {len(snapshot.nodes)} device nodes"
     return [*lines, f"sys, proc, dev: the node's hardware, as kdp snapshot takes it, {counts}"]
 
+
+_BEFORE: Final = (
+    "Before you send this, look through logs/, status-*.json, and answers.json: names of nodes, pods, and files stay, "
+    "and so does a secret that reads like an ordinary word."
+)
 
 _WHAT: Final = {
     "about": "versions of kdp, its libraries, Python, and the system",
@@ -217,8 +229,14 @@ def _finding(found: Mapping[str, Any]) -> Finding:
 
 
 def _statuses(node: Node) -> Iterator[tuple[Path, object]]:
-    for path in node.sockets[:MOST_PLUGINS]:
-        code, text = node.ask(path)
+    sockets = node.sockets[:MOST_PLUGINS]
+    answers = beside({path: functools.partial(node.ask, path) for path in sockets}, PATIENCE)
+    left = _MOST_TOLD
+    for path in sockets:
+        code, text = answers.get(path, (1, f"no answer within {PATIENCE:g} s"))
+        left -= len(text)
+        if left < 0:
+            code, text = 1, f"left out: the plugins of this node tell more than {_MOST_TOLD >> 20} MiB"
         try:
             yield path, parse_json(text) if code == 0 else {"problem": text.strip()}
         except ValueError:
@@ -251,18 +269,26 @@ def _state(node: Node) -> dict[str, object]:
 
 
 def _logs(node: Node) -> Iterator[tuple[str, bytes]]:
-    """Return the ends of the logs that the kubelet keeps of the plugins' pods."""
+    """Return the ends of the logs that the kubelet keeps of the plugins' pods. Only root may read them.
+
+    A pod that has the node's logs mounted can put a link there, to any file of the node. So none is followed.
+    """
+    base = node.host.path("/var/log/pods")
+    uids = dict.fromkeys(filter(None, (pod_uid(node, path) for path in node.sockets[:MOST_PLUGINS])))
+    pods = [name for name, _ in trees.entries(base) if name.rpartition("_")[2] in uids]
+    found = [
+        (pod, container, name)
+        for pod in pods
+        for container, _ in trees.entries(base, (pod,))
+        for name, mode in trees.entries(base, (pod, container))
+        if name.endswith(".log") and stat.S_ISREG(mode)
+    ]
     taken = 0
-    for uid in dict.fromkeys(filter(None, (pod_uid(node, path) for path in node.sockets[:MOST_PLUGINS]))):
-        paths: list[str] = []
-        with contextlib.suppress(PermissionError):  # only root may read the directory
-            paths = node.host.glob(f"/var/log/pods/*_{uid}/*/*.log")
-        for path in paths:
-            data = _end_of(node.host.path(path))
-            if data and taken < _MOST_LOGS:
-                taken += 1
-                container, number = path.split("/")[-2:]
-                yield f"{taken}-{re.sub(r'[^A-Za-z0-9.-]', '_', container)}-{number}", data
+    for parts in found[:_MOST_FILES]:
+        data = _end_of(base, parts)
+        if data and taken < _MOST_LOGS:
+            taken += 1
+            yield f"{taken}-{re.sub(r'[^A-Za-z0-9.-]', '_', parts[1])}-{parts[2]}", data
 
 
 def _own_logs(node: Node) -> Iterator[tuple[str, bytes]]:
@@ -275,9 +301,9 @@ def _own_logs(node: Node) -> Iterator[tuple[str, bytes]]:
             yield f"plugin-{number}.log", text.encode()[-MOST_OF_LOG:]
 
 
-def _end_of(path: Path) -> bytes:
+def _end_of(base: Path, parts: Sequence[str]) -> bytes:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(trees.open_file(base, parts), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_OF_LOG))
             return file.read(MOST_OF_LOG)
     except OSError:

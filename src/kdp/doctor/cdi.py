@@ -14,7 +14,7 @@ from ..errors import InvalidValueError, in_one_line, message_of
 from ..storage import reading
 from ..storage.documents import parse_json
 from ..storage.files import why_no_file
-from .answers import Answer, Verdict, failed, not_known, ok, question, warning
+from .answers import Answer, Verdict, failed, not_known, ok, question, quoted, warning
 from .directories import AS_ROOT, is_denied, is_read_only, let_write, may_write
 from .node import counted, some, text_of
 from .plain import list_in, mapping_in, mappings_in, string_in
@@ -164,7 +164,7 @@ def _directories(node: Node, name: str, section: Mapping[str, Any]) -> Answer:
     ours = _written(node)
     for directory in (node.cdi_dir,) if ours is None else ours:
         if listed and os.path.realpath(directory) not in read:
-            remedy = f"add it to cdi_spec_dirs in {name}, or give the plugin --cdi-dir {listed[0]}"
+            remedy = f"add it to cdi_spec_dirs in {name}, or give the plugin --cdi-dir {quoted(listed[0])}"
             return warning(f"{name} looks for CDI files in {some(listed)}, not in {directory}", remedy)
     return ok(f"containerd uses CDI ({name})")
 
@@ -187,7 +187,7 @@ def _writing(node: Node, path: Path, *, is_used: bool) -> Answer:
     if is_denied(path):
         return wrong(f"{path} cannot be examined: {os.strerror(errno.EACCES)}", AS_ROOT)
     if os.path.exists(path) and not os.path.isdir(path):
-        return failed(f"{path} is no directory", f"remove it: rm {path}")
+        return failed(f"{path} is no directory", f"remove it: rm {quoted(path)}")
     if not os.path.exists(path):
         if (obstacle := why_no_file(path)) is not None:
             return wrong(f"{path} does not exist, and user {os.geteuid()} cannot make it: {obstacle}", let_write(path))
@@ -197,7 +197,7 @@ def _writing(node: Node, path: Path, *, is_used: bool) -> Answer:
     if not may_write(path):
         return wrong(f"user {os.geteuid()} may not write to {path}", let_write(path))
     if (obstacle := why_no_file(path)) is not None:
-        return wrong(f"no file can be made in {path}: {obstacle}", f"make room there: df -h {path}; df -i {path}")
+        return wrong(f"no file can be made in {path}: {obstacle}", f"make room there: df -h {quoted(path)}; df -i {quoted(path)}")
     return ok(f"{path} is writable")
 
 
@@ -225,13 +225,13 @@ def files(node: Node) -> Answer:
                 wrong.append((_twice(spec.kind, device.name, other, path), _older(other, path)))
         gone += _gone(node, spec)
     if wrong:
-        remove = f"rm {'-r ' if os.path.isdir(wrong[0][1]) else ''}{wrong[0][1]}"
+        remove = f"rm {'-r ' if os.path.isdir(wrong[0][1]) else ''}{quoted(wrong[0][1])}"
         remedy = f"remove the file, and restart the plugin, which writes its files again: {remove}"
         return failed(some([text for text, _ in wrong], 2), remedy)
     if conflicts := _conflicts(node, owners):
         other = conflicts[0][1]
         seen = some([text for text, _ in conflicts], 2)
-        return failed(seen, f"remove the other file, unless another driver needs it: rm {other}; ls -l {other.parent}")
+        return failed(seen, f"remove the other file, unless another driver needs it: rm {quoted(other)}; ls -l {quoted(other.parent)}")
     if gone:
         seen = f"CDI files name device nodes that are missing: {some(sorted(set(gone)))}"
         return warning(seen, "load the driver that makes them, or restart the plugin, which removes old files")

@@ -8,7 +8,8 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from ..kubelet.sockets import greet
+from ..daemon.found_sockets import listener_of
+from .answers import quoted
 from .living import pod_of
 from .node import text_of
 
@@ -30,7 +31,7 @@ def kubectl(node: Node, socket: Path | None, *words: str) -> str:
         *words: The verb, and what follows the pod's name.
     """
     namespace, name = _pod(node, socket) or ("NAMESPACE", "POD")
-    return " ".join(["kubectl", "-n", namespace, words[0], name, *words[1:]])
+    return " ".join(["kubectl", "-n", quoted(namespace), words[0], quoted(name), *words[1:]])
 
 
 def logs(node: Node, socket: Path | None) -> str:
@@ -42,7 +43,7 @@ def logs(node: Node, socket: Path | None) -> str:
 
 def look_for_pods(node: Node) -> str:
     """Return the command that lists the pods of this node."""
-    return f"kubectl get pods -A --field-selector spec.nodeName={node_name(node)}"
+    return f"kubectl get pods -A --field-selector spec.nodeName={quoted(node_name(node))}"
 
 
 def node_name(node: Node) -> str:
@@ -64,10 +65,7 @@ def hang_up(node: Node, plugin: Plugin) -> str:
 
 def process(socket: Path | None) -> int:
     """Return which process listens at a socket, as it is numbered here; 0: that is not known."""
-    try:
-        return 0 if socket is None else greet(socket, 0.0).pid
-    except OSError:
-        return 0
+    return 0 if socket is None else listener_of(socket)
 
 
 def pod_uid(node: Node, socket: Path) -> str | None:

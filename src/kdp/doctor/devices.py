@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from ..errors import KdpError
-from .answers import Answer, failed, not_known, ok, question, warning
+from .answers import Answer, failed, not_known, ok, question, quoted, warning
 from .node import counted, some
 from .resources import NO_PLUGIN, resources_of, unknown_of_blocked
 
@@ -38,11 +38,11 @@ def nodes(node: Node) -> Answer:
         return failed(f"missing: {some(gone)}", remedy)
     if odd:
         return failed(
-            f"no device node: {some(odd)}", f"remove it, and load the driver that makes the node: ls -l {odd[0]}"
+            f"no device node: {some(odd)}", f"remove it, and load the driver that makes the node: ls -l {quoted(odd[0])}"
         )
     if private:
         seen = f"neither owner, group, nor others may open {some(private)}"
-        return warning(seen, f"give it a mode by a udev rule, or at once: chmod 0660 {private[0]}")
+        return warning(seen, f"give it a mode by a udev rule, or at once: chmod 0660 {quoted(private[0])}")
     return ok(f"{counted(len(paths), 'device node')} there: {some(paths)}")
 
 
@@ -94,8 +94,8 @@ def _remedy(node: Node, error: int, path: str) -> str:
     if error == errno.EPERM and node.is_pod:
         return "the container's control group refuses it: set securityContext.privileged, as kdp manifests does"
     if error == errno.EACCES:
-        return f"run this as a user who may open it: ls -l {path}"
-    return f"load the driver that makes it: ls -l {path}"
+        return f"run this as a user who may open it: ls -l {quoted(path)}"
+    return f"load the driver that makes it: ls -l {quoted(path)}"
 
 
 QUESTIONS: Final = (nodes, opened)

@@ -10,7 +10,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from ..storage.files import why_no_file
-from .answers import Answer, Verdict, failed, ok, question, warning
+from .answers import Answer, Verdict, failed, ok, question, quoted, warning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,11 +52,11 @@ def let_write(path: Path) -> str:
     try:
         found = os.stat(path)
     except OSError:
-        return f"{first}make it for the plugin's user, as root: install -d -m 0700 -o {user} {path}"
-    mode = f"chmod u+rwx {path}"
+        return f"{first}make it for the plugin's user, as root: install -d -m 0700 -o {user} {quoted(path)}"
+    mode = f"chmod u+rwx {quoted(path)}"
     if found.st_uid == user:
         return f"its owner lacks the right: {mode}"
-    return f"{first}give it to the plugin's user: chown {user} {path}" + (
+    return f"{first}give it to the plugin's user: chown {user} {quoted(path)}" + (
         "" if found.st_mode & stat.S_IRWXU == stat.S_IRWXU else f" && {mode}"
     )
 
@@ -77,7 +77,7 @@ def _state(node: Node) -> Answer:
         found = os.lstat(path)
     except FileNotFoundError:
         if node.is_pod:
-            return failed(f"{path} does not exist", f"mount a directory of the node there: hostPath: {path}")
+            return failed(f"{path} does not exist", f"mount a directory of the node there: hostPath: {quoted(path)}")
         if (obstacle := why_no_file(path)) is not None:
             return warning(
                 f"{path} does not exist, and user {os.geteuid()} cannot make it: {obstacle}", let_write(path)
@@ -88,7 +88,7 @@ def _state(node: Node) -> Answer:
     if stat.S_ISLNK(found.st_mode):
         found = os.stat(path)
     if not stat.S_ISDIR(found.st_mode):
-        return failed(f"{path} is no directory", f"remove it: rm {path}")
+        return failed(f"{path} is no directory", f"remove it: rm {quoted(path)}")
     if is_read_only(path):
         return failed(f"{path} is on a read-only file system", "remove readOnly from this mount in the DaemonSet")
     if not may_write(path):
@@ -96,13 +96,13 @@ def _state(node: Node) -> Answer:
         return failed(seen, let_write(path))
     if found.st_uid != os.geteuid() != 0:
         seen = f"{path} is user {found.st_uid}'s, and this process is user {os.geteuid()}"
-        return warning(seen, f"give it to the plugin's user, if that is this one: chown {os.geteuid()} {path}")
+        return warning(seen, f"give it to the plugin's user, if that is this one: chown {os.geteuid()} {quoted(path)}")
     return _room(path)
 
 
 def _room(path: Path) -> Answer:
     free, inodes = free_of(path)
-    remedy = f"make room on that file system: df -h {path}; df -i {path}"
+    remedy = f"make room on that file system: df -h {quoted(path)}; df -i {quoted(path)}"
     if free == 0 or inodes == 0:
         return failed(f"{path} has no room left", remedy)
     if free < LEAST_FREE:

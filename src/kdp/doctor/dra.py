@@ -9,7 +9,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from .answers import Answer, failed, not_known, ok, question, warning
+from .answers import Answer, failed, not_known, ok, question, quoted, warning
 from .cluster import ClusterFacts
 from .commands import kubectl
 from .node import DEVICE_PLUGIN, counted, some
@@ -70,7 +70,7 @@ def published(node: Node) -> Answer:
     old = [each for each in drivers if each.slices.problem]
     if old:
         return warning(
-            some([f"{each.name}: the slices are old: {each.slices.problem}" for each in old]), remedy + old[0].name
+            some([f"{each.name}: the slices are old: {each.slices.problem}" for each in old]), remedy + quoted(old[0].name)
         )
     held = [(each, each.slices.withheld) for each in drivers if each.slices.withheld]
     if held:
@@ -159,12 +159,12 @@ def with_class(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     if unread:
         return not_known(
             f"the expressions of {some(unread)} name {some(without)}, and do not compare device.driver with it",
-            f"see whether they select its devices: kubectl get deviceclass {unread[0]} -o yaml",
+            f"see whether they select its devices: kubectl get deviceclass {quoted(unread[0])} -o yaml",
         )
     if without:
         seen = f"no DeviceClass selects the devices of {some(without)}"
         return failed(
-            seen, f"make one, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {without[0]}"
+            seen, f"make one, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {quoted(without[0])}"
         )
     return ok(some([f"{driver}: {some(classes)}" for driver, classes in names.items()]))
 
@@ -208,17 +208,17 @@ def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     if not waiting:
         return ok("no claim of a pod waits")
     first = waiting[0]
-    place = f"-n {metadata_of(first).get('namespace')}"
+    place = f"-n {quoted(metadata_of(first).get('namespace'))}"
     pod = next((each.get("name") for each in _owners(first) if each.get("kind") == "Pod"), "POD")
     lost = sorted(gone.intersection(name for each in waiting for name in _asked(each)))
     if lost:
         seen = f"{counted(len(waiting), 'claim')} without devices: {some([*map(path_of, waiting)])}"
-        missing = f"make the class, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {lost[0]}"
+        missing = f"make the class, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {quoted(lost[0])}"
         return warning(f"{seen}; there is no DeviceClass {some(lost)}", missing)
     seen = (
         f"{counted(len(waiting), 'claim')} without devices for more than {WAITED:g} s: {some([*map(path_of, waiting)])}"
     )
-    return warning(seen, f"see what the scheduler says: kubectl {place} describe pod {pod}")
+    return warning(seen, f"see what the scheduler says: kubectl {place} describe pod {quoted(pod)}")
 
 
 def _waits(claim: Mapping[str, Any], classes: Iterable[str]) -> bool:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _MOST_BYTES: Final = 8 << 20
 """Of a file: the last good configuration is kept as JSON, which is larger than its text."""
 
+_MOST_IN_ALL: Final = 16 << 20
+_MOST_FILES: Final = 200
+"""Bytes and number of all files: a directory of configurations is a ConfigMap, which has a MiB at most."""
+
 
 @final
 @attrs.define(kw_only=True)
@@ -48,6 +52,8 @@ class PluginInputs:
     parameters: dict[str, list[object]] = attrs.field(factory=dict[str, list[object]], repr=False)
     texts: list[bytes] = attrs.field(factory=list[bytes], repr=False)
     not_read: list[str] = attrs.field(factory=list[str])
+    _files_left: int = attrs.field(default=_MOST_FILES, init=False)
+    _bytes_left: int = attrs.field(default=_MOST_IN_ALL, init=False)
 
     def take_process(self, pid: int, state_dir: str) -> None:
         """Take what a process was given, and the last good configuration in its state directory."""
@@ -109,10 +115,17 @@ class PluginInputs:
 
     def _read(self, root: Path, paths: Iterator[str] | Sequence[str], of: str) -> Iterator[tuple[str, bytes]]:
         for path in paths:
+            self._files_left -= 1
+            if self._files_left < 0 or self._bytes_left <= 0:
+                self.not_read.append(f"{os.path.dirname(path)}{of} (too much)")
+                return
             try:
-                yield path, reading.read(_inside(root, path), limit=_MOST_BYTES)
+                data = reading.read(_inside(root, path), limit=min(_MOST_BYTES, self._bytes_left))
             except OSError as error:
                 self.not_read.append(f"{path}{of} ({error.strerror})")
+            else:
+                self._bytes_left -= len(data)
+                yield path, data
 
 
 def given_to_plugins(

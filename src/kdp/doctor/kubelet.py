@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..kubelet.paths import DEFAULT_ROOT, DEVICE_PLUGIN_DIR
-from .answers import Answer, Verdict, failed, not_known, ok, question, warning
+from .answers import Answer, Verdict, failed, not_known, ok, question, quoted, warning
 from .commands import kubectl
 from .directories import AS_ROOT, is_read_only, let_write, may_write
 from .node import Node, text_of
@@ -86,7 +86,7 @@ def directory(node: Node) -> Answer:
 def _absence(node: Node, path: Path) -> Answer:
     """Return the answer if there is no plugin directory."""
     if elsewhere := _elsewhere(node):
-        use = f"mount that directory into the plugin's container, or give it: --device-plugin-dir {elsewhere}"
+        use = f"mount that directory into the plugin's container, or give it: --device-plugin-dir {quoted(elsewhere)}"
         return failed(f"{path} does not exist, and a kubelet.sock is in {elsewhere}", use)
     if node.is_pod:
         remedy = f"mount the node's {DEVICE_PLUGIN_DIR} there; kdp manifests writes such a DaemonSet"
@@ -104,7 +104,7 @@ def _fault(path: Path, absence: Callable[[], Answer]) -> Answer | None:
     except OSError as error:
         return failed(f"{path} cannot be examined: {error.strerror}", AS_ROOT)
     if not stat.S_ISDIR(mode):
-        return failed(f"{path} is no directory", f"remove it, and restart the kubelet: rm {path}")
+        return failed(f"{path} is no directory", f"remove it, and restart the kubelet: rm {quoted(path)}")
     return None
 
 
@@ -162,7 +162,7 @@ def _of_registry(node: Node, path: Path) -> Answer:
     remedy = "start the kubelet, which makes it: systemctl start kubelet; if it has another --root-dir, give it: "
     absence = failed(f"{path} does not exist", f"{remedy}kdp doctor --kubelet-root DIR")
     if node.is_pod:
-        absence = failed(f"{path} does not exist in this container", f"mount the node's directory: hostPath: {path}")
+        absence = failed(f"{path} does not exist in this container", f"mount the node's directory: hostPath: {quoted(path)}")
     if (fault := _fault(path, lambda: absence)) is not None:
         return fault
     return _writing(path) if os.stat(path).st_nlink else _unlinked(node, path)
@@ -189,7 +189,7 @@ def root(node: Node) -> Answer | None:
                 return ok(f"the kubelet, process {min(found)}, uses {each}")
     other = min(given)
     seen = f"the kubelet, process {min(found)}, uses {other}, and kdp looks in {used}"
-    return warning(seen, f"give the plugin and this command --kubelet-root {other}")
+    return warning(seen, f"give the plugin and this command --kubelet-root {quoted(other)}")
 
 
 QUESTIONS: Final = (directory, pinned, writable, registry, root)

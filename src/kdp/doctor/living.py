@@ -6,7 +6,6 @@ that a question answers "not known" and does not fail.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Final, cast, final
 
 import attrs
 
+from ..storage.documents import parse_json
 from .plain import list_in, mapping_in, number_in, string_in
 
 MOST_LISTED = 100_000
@@ -169,8 +169,8 @@ def plugin_of(socket: Path, code: int, text: str) -> Plugin:
         problem = text.strip().partition("\n")[0].removeprefix(f"{socket}: ").partition(";")[0]
         return Plugin(socket=socket, problem=problem or "it closed the connection")
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = parse_json(text)
+    except ValueError:
         document = None
     found = mapping_in(document)
     if not isinstance(found.get("ready"), bool) or not isinstance(found.get("resources"), list):

@@ -17,7 +17,7 @@ from .. import __version__
 from ..daemon.limits import check_limits
 from ..errors import ConfigurationError, message_of
 from . import selinux
-from .answers import Answer, failed, not_known, ok, question, warning
+from .answers import Answer, failed, not_known, ok, question, quoted, warning
 from .commands import kubectl, workload
 from .node import PATIENCE, number_of, some, text_of
 from .resources import NO_PLUGIN
@@ -199,7 +199,7 @@ def _refused(node: Node, name: str, lacking: Sequence[Path]) -> Answer:
         places = " and ".join(map(str, _kept_in(node)))
         return ok(f"SELinux lets the plugin write as {name}{f' in {places}' if places else ''}")
     mend = " && ".join(
-        f"semanage fcontext -a -t container_file_t '{each}(/.*)?' && restorecon -R {each}" for each in lacking
+        f"semanage fcontext -a -t container_file_t {quoted(f'{each}(/.*)?')} && restorecon -R {quoted(each)}" for each in lacking
     )
     return failed(
         f"SELinux lets the plugin keep nothing in {' and '.join(map(str, lacking))} as {name}",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import InvalidNameError, KdpError, message_of
 from ..kubelet.sockets import answered_by_others, is_plugin_socket, plugin_prefix
 from ..model.names import check_resource_name
-from .answers import Answer, failed, not_known, ok, question, warning
+from .answers import Answer, failed, not_known, ok, question, quoted, warning
 from .commands import hang_up, logs, look_for_pods, process
 from .node import DEVICE_PLUGIN, counted, some
 
@@ -101,7 +101,7 @@ def _remedy_of(node: Node) -> str:
     """Return what mends that a resource is not served, where the backends are in order."""
     for plugin in node.answering():
         if plugin.device_plugin_dir not in (None, node.paths.device_plugin_dir):
-            return f"give the plugin this kubelet's directory: --device-plugin-dir {node.paths.device_plugin_dir}"
+            return f"give the plugin this kubelet's directory: --device-plugin-dir {quoted(node.paths.device_plugin_dir)}"
     resources = resources_of(node)
     if remedy := _remedy_in(resources):
         return remedy

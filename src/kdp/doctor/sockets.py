@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..daemon.found_sockets import why_no_socket
 from ..kubelet.sockets import greet, missing_right
-from .answers import Answer, failed, not_known, ok, question, warning
+from .answers import Answer, failed, not_known, ok, question, quoted, warning
 from .commands import kubectl, logs, look_for_pods, process
 from .directories import AS_ROOT, is_denied
 from .kubelet import for_device_plugin
@@ -45,7 +45,7 @@ def kubelet_socket(node: Node) -> Answer:
         seen = f"there is no {path}"
         return failed(seen, "start the kubelet, and look at its log: systemctl start kubelet; journalctl -u kubelet")
     if kind != stat.S_IFSOCK and kind != stat.S_IFLNK:
-        return failed(f"{path} is not a socket", f"remove it, and restart the kubelet: rm -r {path}")
+        return failed(f"{path} is not a socket", f"remove it, and restart the kubelet: rm -r {quoted(path)}")
     found = greet(path, 0.0)
     if found.error in (0, errno.EAGAIN):
         return ok(f"a process listens on {path}")
@@ -70,7 +70,7 @@ def kubelet_answers(node: Node) -> Answer:
     who = f"process {found.pid}" if found.pid else "the process"
     if found.answered is False:
         seen = f"{who} on {path} is not a gRPC server"
-        return failed(seen, f"end that process, and restart the kubelet: ss -xlp | grep {path.name}")
+        return failed(seen, f"end that process, and restart the kubelet: ss -xlp | grep {quoted(path.name)}")
     if _is_stopped(node, found.pid):
         return failed(f"{who} on {path} is stopped", _go_on(found.pid))
     return failed(f"{who} listens on {path}, and did not answer within {PATIENCE:g} s", _RESTART)
@@ -130,7 +130,7 @@ def plugin(node: Node) -> Answer:
     seen = some([f"{each.socket}: {each.problem}" for each in silent])
     dead = [str(each.socket) for each in silent if each.problem == os.strerror(errno.ECONNREFUSED)]
     if dead and len(silent) < len(plugins):
-        return warning(seen, f"a plugin that was killed left it behind; remove it: rm {dead[0]}")
+        return warning(seen, f"a plugin that was killed left it behind; remove it: rm {quoted(dead[0])}")
     first = silent[0].socket
     if _is_stopped(node, pid := process(first)):
         return failed(f"{first}: process {pid} is stopped", _go_on(pid))

@@ -36,6 +36,10 @@ UNREADABLE = "UNREADABLE"
 MODES = "MODES"
 
 _CODES = {os.strerror(code): code for code in sorted(codes.errorcode, reverse=True)}
+_LONGEST_REASON = max(map(len, _CODES))
+
+_MOST_MAJOR, _MOST_MINOR = 0xFFF, 0xFFFFF
+"""As Linux has them (``MINORBITS``)."""
 
 
 @final
@@ -85,10 +89,14 @@ def parse_nodes(text: str) -> dict[str, NodeEntry]:
             entry = NodeEntry(kind == "b", int(major), int(minor), int(mode, 8))
         except ValueError:
             entry, path, kind = None, "", ""
-        if entry is None or not path.startswith("/") or kind not in ("b", "c"):
+        if entry is None or not path.startswith("/") or kind not in ("b", "c") or not _is_possible(entry):
             raise InvalidValueError(f"{NODES} has the line {line[:80]!r}; expected 'PATH c MAJOR:MINOR MODE'")
         found[path] = entry
     return found
+
+
+def _is_possible(entry: NodeEntry) -> bool:
+    return 0 <= entry.major <= _MOST_MAJOR and 0 <= entry.minor <= _MOST_MINOR and 0 <= entry.mode <= 0o7777
 
 
 def parse_unreadable(text: str) -> dict[str, tuple[int, str]]:
@@ -99,8 +107,10 @@ def parse_unreadable(text: str) -> dict[str, tuple[int, str]]:
     """
     found: dict[str, tuple[int, str]] = {}
     for line in filter(str.strip, text.splitlines()):
-        # A path may hold spaces; an error's text that the system knows ends the line all the same.
-        known = (at for at, char in enumerate(line) if char == " " and line[at + 1 :] in _CODES)
+        # A path may hold spaces; an error's text that the system knows ends the line all the same. Only the line's end
+        # is looked at: a line is as long as its author likes.
+        ends = range(max(0, len(line) - _LONGEST_REASON - 1), len(line))
+        known = (at for at in ends if line[at] == " " and line[at + 1 :] in _CODES)
         at = next(known, line.find(" "))
         path, reason = line[:at], line[at + 1 :]
         if at < 0 or not path.startswith("/"):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 
 from ..model.names import MAX_SOCKET_PATH_BYTES, check_socket_path
+from ..storage.addresses import address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,7 @@ def make_private(directory: Path) -> None:
     remove_dead(directory, bool, older_than=UNBORN_SECONDS)
 
 
-def connect(path: Path) -> int:
+def connect(path: str | os.PathLike[str]) -> int:
     """Try to connect to a socket, which cannot block, and return the error's number; 0: somebody listens.
 
     Raises:
@@ -120,7 +121,8 @@ def connect(path: Path) -> int:
 def is_answered(path: Path) -> bool | None:
     """Return whether somebody listens at a socket; None: there is none, or it cannot be told."""
     try:
-        found = connect(path)
+        with address(path) as short:
+            found = connect(short)
     except OSError:
         return None
     return True if found == 0 else False if found == errno.ECONNREFUSED else None
@@ -155,7 +157,7 @@ class Greeting:
     pid: int = 0
 
 
-def greet(path: Path, deadline: float) -> Greeting:
+def greet(path: str | os.PathLike[str], deadline: float) -> Greeting:
     """Connect to a socket and wait up to ``deadline`` seconds for the server's first frame. It blocks.
 
     Raises:

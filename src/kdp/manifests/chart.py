@@ -35,6 +35,8 @@ ToYaml = Callable[[Iterable[Document]], str]
 _NAME: Final = "kdp-name-of-release"
 _NAMESPACE: Final = "kdp-namespace-of-release"
 _FULL: Final = '{{ include "kdp.name" . }}'
+_QUOTED: Final = {_NAME: '{{ include "kdp.name" . | quote }}', _NAMESPACE: "{{ .Release.Namespace | quote }}"}
+_WHOLE = re.compile(rf": ({_NAME}|{_NAMESPACE})$", re.MULTILINE)
 _LINE = re.compile(r"^(?P<indent> *)(?P<item>- )?'@@(?P<number>\d+)@@'(: null)?$", re.MULTILINE)
 _INLINE = re.compile(r"'@@(\d+)@@'")
 _SHIFTED = re.compile(r"nindent (\d+)")
@@ -124,6 +126,8 @@ class _Marks:
     def text(self, document: Document) -> str:
         """Return a template's text."""
         plain = self._to_yaml([document]).replace("{{", '{{ "{{" }}')
+        # A name of digits alone would be a number to YAML.
+        plain = _WHOLE.sub(lambda found: f": {_QUOTED[found[1]]}", plain)
         plain = plain.replace(_NAMESPACE, "{{ .Release.Namespace }}").replace(_NAME, _FULL)
         lines = _LINE.sub(lambda found: self._lines(found["number"], found["indent"]), plain)
         return _INLINE.sub(lambda found: self._texts[int(found[1])], lines)
@@ -153,7 +157,7 @@ def _with_policy(document: Document, marks: _Marks) -> Document:
         "- from:\n"
         "  - namespaceSelector:\n"
         "      matchLabels:\n"
-        "        kubernetes.io/metadata.name: {{ . }}\n"
+        "        kubernetes.io/metadata.name: {{ . | quote }}\n"
         "  ports:\n"
         "  - port: http\n"
         "    protocol: TCP\n"
@@ -169,7 +173,7 @@ def _with_selinux(document: Document, marks: _Marks) -> None:
         "{{- if .Values.selinuxType }}\n"
         "type: MustRunAs\n"
         "seLinuxOptions:\n"
-        "  type: {{ .Values.selinuxType }}\n"
+        "  type: {{ .Values.selinuxType | quote }}\n"
         "  level: s0\n"
         "{{- else }}\n"
         "type: RunAsAny\n"
@@ -178,7 +182,7 @@ def _with_selinux(document: Document, marks: _Marks) -> None:
 
 
 _WITH: Final = "{{{{- with .Values.{value} }}}}\n{field}:\n{{{{- toYaml . | nindent {indent} }}}}\n{{{{- end }}}}"
-_GIVEN: Final = "{{{{- with .Values.{value} }}}}\n{field}: {{{{ . }}}}\n{{{{- end }}}}"
+_GIVEN: Final = "{{{{- with .Values.{value} }}}}\n{field}: {{{{ . | quote }}}}\n{{{{- end }}}}"
 
 
 def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, marks: _Marks) -> None:
@@ -194,17 +198,17 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     made |= marks.block(_WITH.format(field="nodeSelector", value="nodeSelector", indent=2))
     made |= marks.block(_WITH.format(field="affinity", value="affinity", indent=2))
     made |= marks.block(
-        "{{- with .Values.pullSecrets }}\nimagePullSecrets:\n{{- range . }}\n- name: {{ . }}\n{{- end }}\n{{- end }}"
+        "{{- with .Values.pullSecrets }}\nimagePullSecrets:\n{{- range . }}\n- name: {{ . | quote }}\n{{- end }}\n{{- end }}"
     )
     if not deployment.has_account:
-        made |= marks.block(f"{{{{- if .Values.openshift }}}}\nserviceAccountName: {_FULL}\n{{{{- end }}}}")
+        made |= marks.block(f"{{{{- if .Values.openshift }}}}\nserviceAccountName: {_QUOTED[_NAME]}\n{{{{- end }}}}")
         del pod["serviceAccountName"]
     ours = ("priorityClassName", "runtimeClassName", "tolerations", "nodeSelector", "affinity", "imagePullSecrets")
     kept = {name: held for name, held in pod.items() if name not in ours}
     (container,) = kept["containers"]
     # The backend reads these, or a parameter names them; kdp itself needs the others.
     read = [folder for folder in deployment.folders if folder.name.startswith(("node-", "set-"))]
-    container["image"] = marks.inline('{{ include "kdp.image" . }}')
+    container["image"] = marks.inline('{{ include "kdp.image" . | quote }}')
     container["args"] = [
         *([] if deployment.is_controller else [marks.inline(texts.CLEANING)]),
         *_arguments(deployment, facts, marks),
@@ -220,12 +224,12 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     kept["volumes"] = [
         *([] if deployment.is_controller else [marks.inline(_VOLUMES)]),
         *(each for each in kept["volumes"] if each["name"] in names or each["name"] == POD_VOLUME),
-        marks.inline(f"{{{{- if .Values.files }}}}\n- name: config\n  configMap:\n    name: {_FULL}\n{{{{- end }}}}"),
+        marks.inline(f"{{{{- if .Values.files }}}}\n- name: config\n  configMap:\n    name: {_QUOTED[_NAME]}\n{{{{- end }}}}"),
     ]
     selinux = container["securityContext"].pop("seLinuxOptions", None)
     if selinux is not None:
         container["securityContext"] |= marks.block(
-            "{{- with .Values.selinuxType }}\nseLinuxOptions:\n  type: {{ . }}\n  level: s0\n{{- end }}"
+            "{{- with .Values.selinuxType }}\nseLinuxOptions:\n  type: {{ . | quote }}\n  level: s0\n{{- end }}"
         )
     rest = {name: container.pop(name) for name in list(container)[list(container).index("env") + 1 :]}
     for name in ("ports", "startupProbe", "livenessProbe", "readinessProbe", "resources"):

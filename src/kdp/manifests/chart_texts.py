@@ -23,7 +23,7 @@ HELPERS: Final = """\
 {{- define "kdp.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 
 {{- define "kdp.image" -}}
@@ -239,7 +239,7 @@ TEST: Final = """\
 kind: Pod
 metadata:
   name: {{ include "kdp.name" . | trunc 58 }}-test
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ .Release.Namespace | quote }}
   labels:
     {{- include "kdp.labels" . | nindent 4 }}
   annotations:
@@ -251,7 +251,7 @@ spec:
   {{- with .Values.pullSecrets }}
   imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
   {{- end }}
   {{- with .Values.nodeSelector }}
@@ -268,9 +268,9 @@ spec:
   {{- end }}
   containers:
   - name: test
-    image: {{ include "kdp.image" . }}
+    image: {{ include "kdp.image" . | quote }}
     {{- with .Values.image.pullPolicy }}
-    imagePullPolicy: {{ . }}
+    imagePullPolicy: {{ . | quote }}
     {{- end }}
     command: [kdp, --version]
     resources:
@@ -279,7 +279,7 @@ spec:
 
 ASKS_RESOURCE: Final = """\
       limits:
-        {{ required "test.resource: must be an extended resource, as example.com/widget" .Values.test.resource }}: 1
+        {{ required "test.resource: must be a resource, as example.com/widget" .Values.test.resource | quote }}: 1
 {{- end }}"""
 
 CLAIM: Final = """\
@@ -287,7 +287,7 @@ apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata:
   name: {{ include "kdp.name" . | trunc 58 }}-test
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ .Release.Namespace | quote }}
   labels:
     {{- include "kdp.labels" . | nindent 4 }}
   annotations:
@@ -369,10 +369,10 @@ def _metadata(value: str) -> str:
     """Return an object's metadata, with the labels of one of the chart's values."""
     return f"""\
 metadata:
-  name: {{{{ include "kdp.name" . }}}}
-  namespace: {{{{ .Release.Namespace }}}}
+  name: {{{{ include "kdp.name" . | quote }}}}
+  namespace: {{{{ .Release.Namespace | quote }}}}
   labels:
-    app.kubernetes.io/name: {{{{ include "kdp.name" . }}}}
+    app.kubernetes.io/name: {{{{ include "kdp.name" . | quote }}}}
     {{{{- include "kdp.labels" . | nindent 4 }}}}
     {{{{- with .Values.{value}.labels }}}}
     {{{{- toYaml . | nindent 4 }}}}
@@ -386,12 +386,12 @@ def _monitor(value: str, endpoints: str) -> str:
 {_metadata(value)}spec:
   selector:
     matchLabels:
-      app.kubernetes.io/name: {{{{ include "kdp.name" . }}}}
+      app.kubernetes.io/name: {{{{ include "kdp.name" . | quote }}}}
   {endpoints}:
   - port: http
     # The labels pod, namespace, and container are of the pod that holds a device, and not of the plugin's own.
     honorLabels: true
-    interval: {{{{ .Values.{value}.interval }}}}
+    interval: {{{{ .Values.{value}.interval | quote }}}}
 {{{{- end }}}}
 """
 
@@ -428,17 +428,17 @@ SERVICE_MONITOR: Final = """\
 apiVersion: v1
 kind: Service
 metadata:
-  name: {{ include "kdp.name" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "kdp.name" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
   labels:
-    app.kubernetes.io/name: {{ include "kdp.name" . }}
+    app.kubernetes.io/name: {{ include "kdp.name" . | quote }}
     {{- include "kdp.labels" . | nindent 4 }}
 spec:
   clusterIP: None
   # A pod that is not ready is the one to look at.
   publishNotReadyAddresses: true
   selector:
-    app.kubernetes.io/name: {{ include "kdp.name" . }}
+    app.kubernetes.io/name: {{ include "kdp.name" . | quote }}
   ports:
   - name: http
     port: {{ include "kdp.http" . | regexFind "[0-9]+$" }}
@@ -454,9 +454,9 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   name: {{ include "kdp.name" . | trunc 53 | trimSuffix "-" }}-dashboard
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ .Release.Namespace | quote }}
   labels:
-    app.kubernetes.io/name: {{ include "kdp.name" . }}
+    app.kubernetes.io/name: {{ include "kdp.name" . | quote }}
     {{- include "kdp.labels" . | nindent 4 }}
     {{- with .Values.dashboard.labels }}
     {{- toYaml . | nindent 4 }}

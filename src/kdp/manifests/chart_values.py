@@ -77,6 +77,9 @@ _STRING: Final[Schema] = {"type": "string"}
 _BOOL: Final[Schema] = {"type": "boolean"}
 _OBJECT: Final[Schema] = {"type": "object"}
 _LABEL: Final[Schema] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
+_SUBDOMAIN = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
+_NAME: Final[Schema] = {"type": "string", "maxLength": 253, "pattern": f"^({_SUBDOMAIN})?$"}
+"""The name of an object of Kubernetes, or empty."""
 
 _STRINGS: Final[Schema] = {"type": "object", "additionalProperties": _STRING}
 
@@ -236,14 +239,14 @@ def values_schema(deployment: Deployment, facts: ChartFacts) -> Schema:
             },
             "repository",
         ),
-        "pullSecrets": {"type": "array", "items": _STRING},
+        "pullSecrets": {"type": "array", "items": {**_NAME, "minLength": 1}},
         "fullnameOverride": {**_STRING, "pattern": "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"},
         "nodeSelector": {"type": ["object", "null"], "additionalProperties": _STRING},
         "affinity": {"type": ["object", "null"]},
         "tolerations": {"type": "array", "items": _OBJECT},
-        "priorityClassName": _STRING,
-        "runtimeClassName": _STRING,
-        "selinuxType": _STRING,
+        "priorityClassName": _NAME,
+        "runtimeClassName": _NAME,
+        "selinuxType": {**_STRING, "pattern": "^([A-Za-z][A-Za-z0-9_.-]{0,254})?$"},
         "mountPropagation": {"enum": ["none", "host-to-container"]},
         "resources": _OBJECT,
         "probes": {"enum": ["http", "exec"]},
@@ -265,7 +268,7 @@ def values_schema(deployment: Deployment, facts: ChartFacts) -> Schema:
         properties["deviceClass"] = _closed({"create": _BOOL})
     if not deployment.is_controller:
         properties["cleanup"] = _BOOL
-        named = {} if deployment.cluster is not None else {"resource": _STRING}
+        named = {} if deployment.cluster is not None else {"resource": {**_STRING, "pattern": f"^({_SUBDOMAIN}/[^/]+)?$"}}
         properties["test"] = _closed({"enabled": _BOOL, **named})
     described = {
         name: ({"description": _ABOUT[name], **schema} if name in _ABOUT else schema)

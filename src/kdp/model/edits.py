@@ -263,7 +263,7 @@ class _Merge(Generic[_T]):
         if first is value:
             self._owners.setdefault(place, owner)
         elif first != value:
-            differ = f"different values for {self.kind} {place!r}: {first} and {value}; give"
+            differ = f"different values for {self.kind} {place!r}; give"  # not the values: the pod's author reads this
             if self._owners[place] == owner:
                 raise EditConflictError(f"device {owner!r} wants {differ} one of them another place in the container")
             devices = f"devices {self._owners[place]!r} and {owner!r}"

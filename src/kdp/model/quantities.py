@@ -158,11 +158,15 @@ def parse_duration(text: str) -> timedelta:
     """Return a duration as Kubernetes writes it: ``1h30m``, ``2.5s``, ``300ms``.
 
     Raises:
-        ValueError: It is written otherwise.
+        ValueError: It is written otherwise, or is longer than a `timedelta` can be.
     """
     from datetime import timedelta  # only those who read durations pay for it
 
     part = r"(\d+(?:\.\d+)?)(ms|s|m|h)"
     if not re.fullmatch(rf"(?:{part})+", text, re.ASCII):
         raise ValueError(text)
-    return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in re.findall(part, text, re.ASCII)))
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in re.findall(part, text, re.ASCII))
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise ValueError(text) from None

@@ -262,6 +262,35 @@ def discover(self):
         assert (await plugin.stop())[0] == 0
 
 
+HANDLES = """
+async def open(self):
+    import signal
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR2):
+        loop.add_signal_handler(number, say, f"the hook has {number.name}")
+    loop.remove_signal_handler(signal.SIGUSR2)
+
+def discover(self):
+    self.count += 1
+    return [kdp.Device(id=f"w{i}") for i in range(self.count)]
+"""
+
+
+async def test_a_hook_that_handles_a_signal_took_all_of_them(start: Start, kubelet: SimulatedKubelet) -> None:
+    """asyncio sets a wakeup descriptor of its own: SIGTERM and SIGHUP were lost, and the pod ended by SIGKILL."""
+    async with start(f"import asyncio\n{program(HANDLES)}") as plugin:
+        await kubelet.until(allocatable={RESOURCE: 3})
+        plugin.process.send_signal(signal.SIGUSR1)
+        await plugin.says("the hook has SIGUSR1")
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("the hook has SIGHUP")
+        await kubelet.until(allocatable={RESOURCE: 4})
+        code, took = await plugin.stop()
+    assert code == 0, plugin.log
+    assert took < PATIENCE
+    assert "stopping, as SIGTERM asks" in plugin.log
+
+
 SLOW_OPEN = """
 def open(self):
     say("opening")

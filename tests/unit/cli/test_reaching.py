@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from tests.mounted import show_plugin
 from typing_extensions import override
 
 import kdp
@@ -55,11 +56,13 @@ def test_a_plugin_in_a_pod_was_not_found(tmp_path: Path, monkeypatch: pytest.Mon
     run = tmp_path / "k/pods/uid/volumes/kubernetes.io~empty-dir/run"
     run.mkdir(parents=True)
     monkeypatch.chdir(run)  # a socket's whole path has 107 bytes
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind("plugin.sock")
+    show_plugin(monkeypatch, tmp_path / "proc", (tmp_path / "state").resolve())
     status = {"resources": [{"name": "example.com/widget"}], "node": "node-0", "pid": 7}
     monkeypatch.setattr(asking, "ask", lambda *_: (0, json.dumps(status)))
     monkeypatch.setenv("KDP_KUBELET_ROOT", str(tmp_path / "k"))
     monkeypatch.setenv("KDP_STATE_DIR", str(tmp_path / "state"))
-    assert server_of("example.com/widget", "node-0", None) == "the plugin of process 7 (plugin.sock)"
-    assert server_of("example.com/other", "node-0", None) is None
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("plugin.sock")
+        listening.listen()
+        assert server_of("example.com/widget", "node-0", None) == "the plugin of process 7 (plugin.sock)"
+        assert server_of("example.com/other", "node-0", None) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -102,6 +103,7 @@ def leave_everything(node: Node, resource: str = "example.com/widget") -> None:
     dead_socket(paths.plugins_registry_dir / f"{DRIVER}-reg.sock")
     data = paths.plugins_dir / DRIVER
     dead_socket(data / "dra.sock")
+    (data / ".kdp").mkdir()
     for name in ("serialize.lock", "claims/.x.json.0a1b.draft", "metadata/uid/request.json"):
         (data / name).parent.mkdir(parents=True, exist_ok=True)
         (data / name).touch()
@@ -232,3 +234,66 @@ def test_a_claim_that_is_prepared_is_a_reason_to_wait(node: Node) -> None:
     (claims / ".6f1b.json.0123.draft").touch()
     why = "a pod may still have the claim 6f1b, or it is not released yet"
     assert obstacles(find(node.settings)) == {"6f1b.json": why, ".6f1b.json.copy": why}
+
+
+@pytest.mark.parametrize("name", ["metadata", "claims", "metadata/uid", ".kdp", ""])
+def test_a_link_led_uninstall_to_files_of_the_node(node: Node, name: str) -> None:
+    """Whoever may write to a driver's directory could have root remove any directory of the node."""
+    leave_everything(node)
+    foreign = node.root / "foreign"
+    for file in ("request.json", ".kdp/x", "claims/a.json", "metadata/uid/request.json", "uid/request.json"):
+        (foreign / file).parent.mkdir(parents=True, exist_ok=True)
+        (foreign / file).touch()
+    dead_socket(foreign / "dra.sock")
+    place = node.settings.paths.plugins_dir / DRIVER / name
+    shutil.rmtree(place)
+    place.symlink_to(foreign)
+    before = {each for each in node.files() if each.startswith("foreign")}
+
+    remove(find(node.settings))
+
+    assert {each for each in node.files() if each.startswith("foreign")} == before
+
+
+def test_a_directory_that_became_a_link_after_the_search_is_left_alone(node: Node) -> None:
+    leave_everything(node)
+    found = find(node.settings)
+    foreign = node.root / "foreign"
+    foreign.mkdir()
+    (foreign / "request.json").touch()
+    place = node.settings.paths.plugins_dir / DRIVER / "metadata/uid"
+    shutil.rmtree(place)
+    place.symlink_to(foreign)
+
+    failed = remove(found)
+
+    assert (foreign / "request.json").exists()
+    assert [each.parts[-1] for each, _ in failed] == ["request.json"]
+
+
+@pytest.mark.parametrize("owner", [None, OWNER], ids=["all of kdp", "one driver"])
+@pytest.mark.parametrize("is_alive", [False, True])
+def test_the_directory_of_a_go_driver_was_taken_for_kdps(
+    node: Node, listening: Callable[[Path], None], owner: FileOwner | None, is_alive: bool
+) -> None:
+    """The Go helper has a lock, claims, metadata, and sockets of the same names."""
+    paths = node.settings.paths
+    data = paths.plugins_dir / DRIVER
+    for name in ("serialize.lock", "claims/6f1b.json", "metadata/6f1b/request.json"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).touch()
+    for path in (data / "dra.sock", paths.plugins_registry_dir / f"{DRIVER}-reg.sock"):
+        (listening if is_alive else dead_socket)(path)
+
+    assert [each for each in find(node.settings, owner) if DRIVER in str(each.path)] == []
+
+
+def test_an_empty_directory_that_a_manifest_has_made_goes(node: Node) -> None:
+    """The kubelet makes the driver's directory for a device plugin, too, which looks there for claims."""
+    for name in (DRIVER, "other.example.com"):
+        (node.settings.paths.plugins_dir / name).mkdir()
+
+    remove(find(node.settings))
+    assert (node.settings.paths.plugins_dir / DRIVER).exists()
+    remove(find(node.settings, OWNER))
+    assert [path.name for path in node.settings.paths.plugins_dir.iterdir()] == ["other.example.com"]

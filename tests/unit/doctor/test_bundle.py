@@ -148,7 +148,8 @@ def test_what_an_issue_needs_is_in_it(node: Node, tmp_path: Path) -> None:
     assert made.files["/sys/bus/pci/devices/0000:03:00.0/vendor"].data == b"0x15b3\n"
     contents = made.files[f"{PLACE}/CONTENTS"].data.decode().splitlines()
     assert contents == listed(made)
-    about_files, not_read = contents[: len(documents) + 2], contents[len(documents) + 2 :]
+    assert contents[0].startswith("Before you send this, look through logs/")
+    about_files, not_read = contents[: len(documents) + 3], contents[len(documents) + 3 :]
     assert "kdp-bundle/status-0.json: what a plugin says of itself: " in "\n".join(about_files)
     assert "kdp-bundle/status-1.json: only the reason why a plugin did not answer with its status, 1 KiB" in about_files
     assert not_read == [
@@ -317,3 +318,20 @@ def test_the_plugins_own_last_lines_are_in_it_without_secrets(node: Node) -> Non
     assert lines[1].endswith("login with *** failed")
     assert "password=*** was refused by card" in lines[2]
     assert any("logs/plugin-0.log: the last lines of a plugin's log" in line for line in listed(made))
+
+
+def test_a_link_in_a_pods_logs_put_any_file_of_the_node_into_the_bundle(tmp_path: Path) -> None:
+    """A pod with the node's logs mounted can make one."""
+    uid = "11111111-2222-3333-4444-555555555555"
+    secret = written(tmp_path / "shadow", "root:hash\n")
+    logs = tmp_path / f"host/var/log/pods/kube-system_w-x_{uid}"
+    written(logs / "plugin/0.log", "a line\n")
+    (logs / "plugin/1.log").symlink_to(secret)
+    (logs / "linked").symlink_to(tmp_path / "elsewhere")
+    written(tmp_path / "elsewhere/0.log", "of another place\n")
+    socket = Path(f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/run/plugin.sock")
+
+    made = make(node_in(tmp_path, sockets=(socket,), ask=lambda _: (1, "nobody")), [], BundleSettings())
+
+    kept = {path: file.data for path, file in made.files.items() if "/logs/" in path}
+    assert [*kept.values()] == [b"a line\n"]

@@ -127,21 +127,21 @@ def test_variables_that_are_too_long_together_are_refused() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "place"),
     [
-        ({"env": {"A": "1"}}, {"env": {"A": "2"}}, "environment variable 'A': 1 and 2"),
-        ({"annotations": {"a": "1"}}, {"annotations": {"a": "2"}}, "annotation 'a': 1 and 2"),
+        ({"env": {"A": "1"}}, {"env": {"A": "2"}}, "environment variable 'A'; "),
+        ({"annotations": {"a": "1"}}, {"annotations": {"a": "2"}}, "annotation 'a'; "),
         (
             {"device_nodes": [DeviceNode(host_path="/dev/a", container_path="/dev/x")]},
             {"device_nodes": [DeviceNode(host_path="/dev/b", container_path="/dev/x")]},
-            "device node '/dev/x': ",
+            "device node '/dev/x'; ",
         ),
         (
             {"mounts": [Mount(host_path="/a", container_path="/x")]},
             {"mounts": [Mount(host_path="/a", container_path="/x", read_only=True)]},
-            "mount '/x': ",
+            "mount '/x'; ",
         ),
     ],
 )
-def test_a_conflict_names_both_devices_the_place_and_both_values(
+def test_a_conflict_names_both_devices_and_the_place_but_no_value(
     one: dict[str, Any], other: dict[str, Any], place: str
 ) -> None:
     with pytest.raises(EditConflictError) as caught:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from ...errors import printable
 from ...operations.cluster_view import plugin_pod
+from ...storage.documents import parse_json
 from ..answers import Answer, failed, not_known, ok, warning
 from ..node import counted, some
 from ..plain import mapping_in, mappings_in, number_in, path_of, seconds_since, string_in
@@ -192,8 +192,8 @@ def answers(facts: NodeFacts) -> Answer:
 def _reason(text: str) -> str:
     """Return what a plugin that is not ready says: details, if it gives them to remote clients, else two words."""
     try:
-        document: Object = mapping_in(json.loads(text))
-    except (ValueError, RecursionError):
+        document: Object = mapping_in(parse_json(text))
+    except ValueError:
         document = mapping_in(None)
     served = (document.get("resources"), document.get("drivers"))
     resources = [mapping_in(each) for found in served for each in mapping_in(found).values()]

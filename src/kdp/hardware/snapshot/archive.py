@@ -47,6 +47,12 @@ _LISTS = {_FORMAT, _KERNEL, NODES, UNREADABLE}
 _RESERVED = {*_LISTS, MODES}
 
 _LONGEST_PATH = 1024
+"""Bytes of a path: with the directory that it is unpacked in, it stays within the kernel's 4096."""
+
+_LONGEST_NAME = 255
+"""Bytes of a name in a directory, as file systems have it."""
+
+_LONGEST_NUMBER = len("4294967295:4294967295")
 _DEEPEST_PATH = 100
 _MOST_STEPS = 5_000_000
 """Parts of paths that are followed to check all links; a large node has some hundred thousand."""
@@ -203,9 +209,10 @@ def _check_format(lists: Mapping[str, str], kind: str, expected: str) -> None:
 
 
 def _safe_path(name: str) -> str:
-    if len(name) > _LONGEST_PATH or name.count("/") > _DEEPEST_PATH:
-        raise InvalidValueError(f"the name {name[:80]!r}... is longer or deeper than any on a node; it is not unpacked")
     parts = name.removeprefix("./").rstrip("/").split("/")
+    is_long = len(os.fsencode(name)) > _LONGEST_PATH or any(len(os.fsencode(part)) > _LONGEST_NAME for part in parts)
+    if is_long or name.count("/") > _DEEPEST_PATH:
+        raise InvalidValueError(f"the name {name[:80]!r}... is longer or deeper than any on a node; it is not unpacked")
     if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise InvalidValueError(f"the name {name[:200]!r} leads out of the archive; it is not unpacked")
     return "/" + "/".join(parts)
@@ -217,7 +224,7 @@ def _check_is_no_list(path: str) -> None:
 
 
 def _relative(path: str, target: str) -> str:
-    if target.startswith("/") or not target or "\0" in target or len(target) > _LONGEST_PATH:
+    if target.startswith("/") or not target or "\0" in target or len(os.fsencode(target)) > _LONGEST_PATH:
         raise InvalidValueError(f"the link {path} leads to {target[:200]!r}; only relative links may be in a snapshot")
     return target
 
@@ -267,9 +274,11 @@ def _check_tree(snapshot: Snapshot) -> None:
 def _derive(snapshot: Snapshot) -> None:
     """Add the links ``/sys/dev/char/231:192``, which the kernel always has: snapshots need not hold them."""
     for path, file in list(snapshot.files.items()):
-        number = file.data.decode(errors="replace").strip()
+        number = file.data[: 2 * _LONGEST_NUMBER].decode(errors="replace").strip()
         directory, _, name = path.rpartition("/")
-        if name != "dev" or not directory.startswith("/sys/devices/") or not number.replace(":", "", 1).isdigit():
+        if name != "dev" or not directory.startswith("/sys/devices/"):
+            continue
+        if len(number) > _LONGEST_NUMBER or not number.replace(":", "", 1).isdigit():
             continue
         subsystem = snapshot.links.get(f"{directory}/subsystem", "")
         kind = "block" if subsystem.endswith("/block") or "/block/" in directory else "char"
@@ -311,12 +320,23 @@ def _create(place: Path, data: bytes, mode: int) -> None:
 
 
 def unpack_temporarily(file: str | os.PathLike[str]) -> Path:
-    """Unpack a snapshot into a new temporary directory, which is removed by the end of the process."""
+    """Unpack a snapshot into a new temporary directory, which is removed by the end of the process.
+
+    Raises:
+        ConfigurationError: It cannot be read, as `read` tells, or there is no room to unpack it.
+    """
     snapshot = read(file)
-    root = Path(tempfile.mkdtemp(prefix="kdp-snapshot-"))
-    # Also if a hook's daemon thread has begun to remove it, and ends with the process in the middle of it.
-    atexit.register(remove_unpacked, root)
-    unpack(snapshot, root)
+    try:
+        root = Path(tempfile.mkdtemp(prefix="kdp-snapshot-"))
+        # Also if a hook's daemon thread has begun to remove it, and ends with the process in the middle of it.
+        atexit.register(remove_unpacked, root)
+        unpack(snapshot, root)
+    except OSError as error:
+        where = tempfile.gettempdir()
+        raise ConfigurationError(
+            f"snapshot {os.fspath(file)}: cannot be unpacked in {where} ({error.strerror}); make room there, or name "
+            "another directory by TMPDIR"
+        ) from None
     return root
 
 

@@ -103,7 +103,8 @@ def redact(
         names = [*_texts(snapshot)]
         public = {*public, *(part for name in names for part in name.split(b"/"))}
         before = {path: file.data for path, file in snapshot.files.items()}
-        after, secrets = tokens.without(before, known, hidden=[*hidden, b"\n".join(names)], public=public)
+        rules = (*tokens.RULES, *tokens.PERSONAL)
+        after, secrets = tokens.without(before, known, hidden=[*hidden, b"\n".join(names)], public=public, rules=rules)
         for secret in sorted(secrets, key=lambda each: (-len(each), each))[:_MOST_FORMS]:
             found.add(secret)
         changed = {path for path, data in after.items() if data != before[path]}

@@ -17,7 +17,7 @@ from ...storage.documents import parse_json
 from .secret_forms import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 STAND_IN: Final = "***"
 
@@ -57,12 +57,17 @@ def _name(stems: str) -> bytes:
     return rf"(?<![\w.-])(?:(?<=\\)[nrt])?{word}".encode()
 
 
-_BECOMES: Final = rb"(?:[\"'\\]{0,8}[ \t]{0,8}(?:=>|:=|=|:(?!:))[ \t]{0,8}|[ \t]+is[ \t]+)(?:(?:Bearer|Basic)[ \t]+)?"
+_BECOMES: Final = (
+    rb"(?:[\"'\\]{0,8}[ \t]{0,8}(?:=>|:=|=|:(?!:))[ \t]{0,8}|[ \t]+(?:is|was)[ \t]+)(?:(?:Bearer|Basic)[ \t]+)?"
+)
 _VALUE: Final = (
     rb"(?:b(?=[\"']))?(?:(\\{0,7})([\"'])((?:(?!(?<!\\)\1\2)[^\n])+)"  # until the same quote without a backslash
     rb"|((?![{\[(<$])[^\s\"'\\,;&}\])]+))"
 )
 _WORDS: Final = rb"[^\s\"'\\,;&{}\[\]()<>]+(?:[ \t]+[^\s\"'\\,;&{}\[\]()<>]+)*"  # until a comma, quote, or bracket
+_LONGEST_PATH: Final = 1024
+"""Bytes up to which a value may be a path, or be hidden already. What is longer is a secret where a rule is sure, so
+that the search goes on behind it: a text costs a time that grows as its length does."""
 _FLAG: Final = rb"(?<![\w.-])(?=--?[A-Za-z])"
 
 _HARMLESS: Final = frozenset(
@@ -115,7 +120,7 @@ RULES: Final = (
         "the password of a command",
         re.compile(
             rb"(?<!\S)(?:-u|--user|--proxy-user)[ =]?[\"']?[^\s:\"']*:([^\s\"']+)"
-            rb"|\b(?:mysql|mariadb|sshpass)\S*(?:[ \t]+(?!-p)\S+){0,9}[ \t]+-p[ \t]?([^\s\"']+)"
+            rb"|\b(?:mysql|mariadb|sshpass)\S{0,64}+(?:[ \t]{1,9}+(?!-p)\S{1,200}+){0,9}[ \t]{1,9}+-p[ \t]?([^\s\"']+)"
         ),
         "the command and the user",
     ),
@@ -126,6 +131,7 @@ RULES: Final = (
             rb"|(?=[\w.-]{0,200}[0-9])(?:gh[pousr]_|github_pat_|gl[a-z]{2,4}-|xox[a-z]-|sk[-_]|rk_live_|hf_|nvapi-"
             rb"|hv[bs]\.|npm_|pypi-|dckr_[a-z]+_|AIza|ya29\.|SG\.)[\w.-]{10,}"
             rb"|(?:AKIA|ASIA)[0-9A-Z]{16}\b"
+            rb"|(?:DHHC|NVMeTLSkey)-1:[0-9]{2}:[A-Za-z0-9+/=]{8,}:?"  # a key of NVMe over Fabrics
             rb"|(?=[a-z.]{0,22}[0-9])[a-z0-9]{6}\.[a-z0-9]{16}\b)"  # a bootstrap token of Kubernetes
             rb"|://(?:hooks\.slack\.com|discord(?:app)?\.com/api/webhooks|[\w-]+\.webhook\.office\.com)/([^\s\"'<>]+)"
             rb"|\b(?:Bearer|Basic)[ \t]+(?=[a-z._~-]*[A-Z0-9+/=])([\w.~+/=-]{8,})"
@@ -167,6 +173,18 @@ RULES: Final = (
         is_sure=False,
     ),
     RedactionRule(
+        "a quoted text after the name of a secret",
+        re.compile(_name(f"(?i:{_SURE})") + rb"[ \t]+(\\{0,7})([\"'])([^\s\"'\\]{4,})\1\2"),
+        "the name, plain words, and public names",
+        is_sure=False,
+    ),
+    RedactionRule(
+        "a licence key: groups of capital letters and digits",
+        re.compile(rb"(?<![\w-])(?=[A-Z-]*[0-9])(?=[0-9-]*[A-Z])([A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){3,})(?![\w-])"),
+        "public names",
+        is_sure=False,
+    ),
+    RedactionRule(
         # A modalias has no capital letter beyond F, a hash none at all, and a path begins with a slash.
         "a long run of letters of both cases and digits",
         re.compile(
@@ -177,6 +195,25 @@ RULES: Final = (
         is_sure=False,
     ),
 )
+
+PERSONAL: Final = (
+    RedactionRule(
+        "a mail address",
+        re.compile(rb"(?<![\w.+-])([\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24})(?![\w-])"),
+        "nothing",
+    ),
+    RedactionRule(
+        "an address of IP, but of loopback and of all addresses; of version 6 in its short form",
+        re.compile(
+            rb"(?<![\w.-])(?!127\.|0\.0\.0\.0|255\.)((?:(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])\.){3}"
+            rb"(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9]))(?![\w-]|\.[0-9])"
+            rb"|(?<![\w:.])((?=[0-9a-fA-F:]{0,40}::)(?:[23][0-9a-fA-F]{3}|[fF][cCdDeE][0-9a-fA-F]{2})"
+            rb"(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:])"
+        ),
+        "nothing",
+    ),
+)
+"""What else tells of people and their networks, in files that leave the machine: snapshots and bundles."""
 
 _WORD: Final = r"(?:[A-Z]?[a-z]+|[A-Z]{2,9}|[a-z]{1,4}[0-9]{1,2})"
 _NUMBER: Final = r"[0-9]{1,3}(?:\.[0-9]{1,3}){0,3}"
@@ -202,9 +239,10 @@ def is_plain(value: bytes) -> bool:
 class _Search:
     """Replaces the secrets of texts where they stand, and collects those to look for elsewhere."""
 
-    def __init__(self, public: Collection[bytes]) -> None:
+    def __init__(self, public: Collection[bytes], rules: Sequence[RedactionRule] = RULES) -> None:
         self.found: set[bytes] = set()
         self._public = public
+        self._rules = rules
 
     def text(self, text: bytes) -> bytes:
         """Return a text without its secrets. The whole of it, or lines of it, may be JSON."""
@@ -252,7 +290,7 @@ class _Search:
         return self._plain(text.encode(errors="replace")).decode(errors="replace")
 
     def _plain(self, text: bytes) -> bytes:
-        for rule in RULES:
+        for rule in self._rules:
             text = self._without(rule, text)
         return text
 
@@ -272,9 +310,9 @@ class _Search:
         return b"".join([*parts, text[kept:]]) if parts else text
 
     def _is_secret(self, value: bytes, *, is_sure: bool) -> bool:
-        if value.startswith(STAND_IN.encode()) or value.lower().rstrip(b".,:;!") in _HARMLESS or not value.strip():
+        if value.lower().rstrip(b".,:;!") in _HARMLESS or not value.strip():
             return False
-        if _PATH.fullmatch(value[:1024]):
+        if len(value) <= _LONGEST_PATH and (value.startswith(STAND_IN.encode()) or _PATH.fullmatch(value)):
             return False
         return is_sure or not (is_plain(value) or value in self._public)
 
@@ -298,6 +336,7 @@ def without(
     *,
     hidden: Iterable[bytes] = (),
     public: Collection[bytes] = (),
+    rules: Sequence[RedactionRule] = RULES,
 ) -> tuple[dict[str, bytes], set[bytes]]:
     """Return texts with `STAND_IN` for each token and password, and those to look for elsewhere.
 
@@ -306,17 +345,24 @@ def without(
         known: Further secrets.
         hidden: Further texts that hold secrets, such as variables; they are not returned.
         public: Names of devices and files, which are secrets only where a rule is sure.
+        rules: How secrets are found.
     """
-    search = _Search(public)
-    search.found.update(known)
+    search = _Search(public, rules)
     for text in hidden:
         search.text(text)
-    replaced = {name: search.text(text) for name, text in texts.items()}
-    if words := sorted({each.lower() for each in search.found if not _is_short(each)}):
-        around = rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])"
-        pattern = re.compile(around % tree(words, 0, b""), re.IGNORECASE)
-        replaced = {name: pattern.sub(STAND_IN.encode(), text) for name, text in replaced.items()}
-    return replaced, search.found
+    # Those that are known come first, whole: a rule may take a part of one, and leave the rest.
+    known = {*known, *search.found}
+    replaced = {name: search.text(text) for name, text in _without_words(texts, known).items()}
+    search.found |= known
+    return _without_words(replaced, search.found - known), search.found
+
+
+def _without_words(texts: Mapping[str, bytes], secrets: Collection[bytes]) -> dict[str, bytes]:
+    words = sorted({each.lower() for each in secrets if not _is_short(each)})
+    if not words:
+        return dict(texts)
+    pattern = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % tree(words, 0, b""), re.IGNORECASE)
+    return {name: pattern.sub(STAND_IN.encode(), text) for name, text in texts.items()}
 
 
 def without_values(mapping: Mapping[str, object]) -> dict[str, object]:

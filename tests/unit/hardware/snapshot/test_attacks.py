@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -99,6 +100,7 @@ def test_a_sparse_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     [
         ({**LISTS, "DEVNODES": "/dev/x c 1:3 0666\n" * 50_000}, []),
         ({**LISTS, "UNREADABLE": "".join(f"/{'a/' * 90}{n} Invalid argument\n" for n in range(20_000))}, []),
+        ({**LISTS, "UNREADABLE": f"/a{' ' * 2_000_000}b\n"}, []),
         (LISTS, ["a/" * 50_000 + "b"]),
         (LISTS, ["x" * 100_000]),
     ],
@@ -107,6 +109,38 @@ def test_a_small_archive_costs_no_minutes(lists: dict[str, str], names: list[str
     """None of these took less than ten seconds, or ever ended."""
     path = archive(tmp_path / "s.tar.gz", lists, *map(member, names))
     assert len(sentence(path)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("lists", "names"),
+    [
+        pytest.param(LISTS, ["sys/" + "x" * 256], id="a long name"),
+        pytest.param(LISTS, ["sys/" + "é" * 128], id="a long name in bytes"),
+        pytest.param(LISTS, ["sys/" + "é/" * 90 + "/".join(["é" * 100] * 8)], id="a long path in bytes"),
+        pytest.param({**LISTS, "UNREADABLE": f"/sys/{'x' * 256} Invalid argument\n"}, [], id="a long attribute"),
+        pytest.param({**LISTS, "DEVNODES": "/dev/x c 99999999999:3 0666\n"}, [], id="a large number"),
+        pytest.param({**LISTS, "DEVNODES": "/dev/x c 4096:0 0666\n"}, [], id="a number that Linux has not"),
+        pytest.param({**LISTS, "DEVNODES": "/dev/x c 1:-3 0666\n"}, [], id="a negative number"),
+    ],
+)
+def test_no_node_has_such_names_and_numbers(lists: dict[str, str], names: list[str], tmp_path: Path) -> None:
+    """They ended in OSError and OverflowError, when the snapshot was unpacked or its devices were looked at."""
+    assert sentence(archive(tmp_path / "s.tar.gz", lists, *map(member, names)))
+
+
+def test_a_number_that_is_no_name_of_a_link_is_left_alone(tmp_path: Path) -> None:
+    long = snapshots.FileEntry(b"1" * 300)
+    snapshots.write(snapshots.Snapshot(kernel="Linux", files={"/sys/devices/x/dev": long}), tmp_path / "s.tar.gz")
+    snapshots.unpack(snapshots.read(tmp_path / "s.tar.gz"), tmp_path / "root")
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_snapshot: object, _root: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(snapshots, "unpack", full)
+    with pytest.raises(ConfigurationError, match=r"cannot be unpacked in .* \(No space left on device\)"):
+        snapshots.unpack_temporarily(archive(tmp_path / "s.tar.gz", LISTS))
 
 
 @pytest.mark.thorough
