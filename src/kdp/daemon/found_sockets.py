@@ -132,12 +132,12 @@ def why_no_socket(directory: Path, paths: KubeletPaths, *, locks: Path = Path("/
 
 
 def _mend(directory: Path, obstacle: str) -> str:
-    after = "then the plugin makes its socket within 10 s"
+    after, place = "then the plugin makes its socket within 10 s", shlex.quote(str(directory))
     if obstacle == os.strerror(errno.ENOSPC):
-        return f"make room on that file system, {after}: df -h {shlex.quote(str(directory))}; df -i {shlex.quote(str(directory))}"
+        return f"make room on that file system, {after}: df -h {place}; df -i {place}"
     if obstacle == os.strerror(errno.EROFS):
         return "remove readOnly from this mount in the DaemonSet"
-    return f"let the plugin's user write there, {after}: ls -ld {shlex.quote(str(directory))}"
+    return f"let the plugin's user write there, {after}: ls -ld {place}"
 
 
 def _locks(directory: Path, locks: Path) -> Iterator[str]:

@@ -111,7 +111,7 @@ class Signals:
         return _EventLoop(self)
 
     def add(self, number: int, function: Callable[[], object]) -> None:
-        """Call a function in the loop at each signal of this number; of one that the process handles, too, it does both.
+        """Call a function in the loop at each signal of this number; what the process does with it comes first.
 
         Raises:
             RuntimeError: This signal cannot be caught.
@@ -120,7 +120,7 @@ class Signals:
             signal.signal(number, self._in_main_thread)
             signal.siginterrupt(number, False)
         except OSError as error:
-            raise RuntimeError(f"sig {number} cannot be caught") from error
+            raise RuntimeError(f"signal {number} cannot be caught") from error
         self._of_hooks[number] = function
 
     def remove(self, number: int) -> bool:

@@ -197,7 +197,8 @@ def _writing(node: Node, path: Path, *, is_used: bool) -> Answer:
     if not may_write(path):
         return wrong(f"user {os.geteuid()} may not write to {path}", let_write(path))
     if (obstacle := why_no_file(path)) is not None:
-        return wrong(f"no file can be made in {path}: {obstacle}", f"make room there: df -h {quoted(path)}; df -i {quoted(path)}")
+        remedy = f"make room there: df -h {quoted(path)}; df -i {quoted(path)}"
+        return wrong(f"no file can be made in {path}: {obstacle}", remedy)
     return ok(f"{path} is writable")
 
 
@@ -231,7 +232,8 @@ def files(node: Node) -> Answer:
     if conflicts := _conflicts(node, owners):
         other = conflicts[0][1]
         seen = some([text for text, _ in conflicts], 2)
-        return failed(seen, f"remove the other file, unless another driver needs it: rm {quoted(other)}; ls -l {quoted(other.parent)}")
+        look = f"rm {quoted(other)}; ls -l {quoted(other.parent)}"
+        return failed(seen, f"remove the other file, unless another driver needs it: {look}")
     if gone:
         seen = f"CDI files name device nodes that are missing: {some(sorted(set(gone)))}"
         return warning(seen, "load the driver that makes them, or restart the plugin, which removes old files")

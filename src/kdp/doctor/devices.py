@@ -37,9 +37,8 @@ def nodes(node: Node) -> Answer:
         remedy = "load the driver that makes it, or mount the node's /dev and give --host-root: ls -l " + gone[0]
         return failed(f"missing: {some(gone)}", remedy)
     if odd:
-        return failed(
-            f"no device node: {some(odd)}", f"remove it, and load the driver that makes the node: ls -l {quoted(odd[0])}"
-        )
+        remedy = f"remove it, and load the driver that makes the node: ls -l {quoted(odd[0])}"
+        return failed(f"no device node: {some(odd)}", remedy)
     if private:
         seen = f"neither owner, group, nor others may open {some(private)}"
         return warning(seen, f"give it a mode by a udev rule, or at once: chmod 0660 {quoted(private[0])}")

@@ -69,9 +69,8 @@ def published(node: Node) -> Answer:
         return failed(some(seen), remedy + missing[0].name)
     old = [each for each in drivers if each.slices.problem]
     if old:
-        return warning(
-            some([f"{each.name}: the slices are old: {each.slices.problem}" for each in old]), remedy + quoted(old[0].name)
-        )
+        seen = some([f"{each.name}: the slices are old: {each.slices.problem}" for each in old])
+        return warning(seen, remedy + quoted(old[0].name))
     held = [(each, each.slices.withheld) for each in drivers if each.slices.withheld]
     if held:
         first, withheld = held[0]
@@ -163,9 +162,8 @@ def with_class(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
         )
     if without:
         seen = f"no DeviceClass selects the devices of {some(without)}"
-        return failed(
-            seen, f"make one, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {quoted(without[0])}"
-        )
+        look = f"kubectl get deviceclass {quoted(without[0])}"
+        return failed(seen, f"make one, as kdp manifests TARGET --mode dra writes it: {look}")
     return ok(some([f"{driver}: {some(classes)}" for driver, classes in names.items()]))
 
 
@@ -213,7 +211,8 @@ def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     lost = sorted(gone.intersection(name for each in waiting for name in _asked(each)))
     if lost:
         seen = f"{counted(len(waiting), 'claim')} without devices: {some([*map(path_of, waiting)])}"
-        missing = f"make the class, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {quoted(lost[0])}"
+        look = f"kubectl get deviceclass {quoted(lost[0])}"
+        missing = f"make the class, as kdp manifests TARGET --mode dra writes it: {look}"
         return warning(f"{seen}; there is no DeviceClass {some(lost)}", missing)
     seen = (
         f"{counted(len(waiting), 'claim')} without devices for more than {WAITED:g} s: {some([*map(path_of, waiting)])}"

@@ -162,7 +162,8 @@ def _of_registry(node: Node, path: Path) -> Answer:
     remedy = "start the kubelet, which makes it: systemctl start kubelet; if it has another --root-dir, give it: "
     absence = failed(f"{path} does not exist", f"{remedy}kdp doctor --kubelet-root DIR")
     if node.is_pod:
-        absence = failed(f"{path} does not exist in this container", f"mount the node's directory: hostPath: {quoted(path)}")
+        mount = f"mount the node's directory: hostPath: {quoted(path)}"
+        absence = failed(f"{path} does not exist in this container", mount)
     if (fault := _fault(path, lambda: absence)) is not None:
         return fault
     return _writing(path) if os.stat(path).st_nlink else _unlinked(node, path)

@@ -199,7 +199,8 @@ def _refused(node: Node, name: str, lacking: Sequence[Path]) -> Answer:
         places = " and ".join(map(str, _kept_in(node)))
         return ok(f"SELinux lets the plugin write as {name}{f' in {places}' if places else ''}")
     mend = " && ".join(
-        f"semanage fcontext -a -t container_file_t {quoted(f'{each}(/.*)?')} && restorecon -R {quoted(each)}" for each in lacking
+        f"semanage fcontext -a -t container_file_t {quoted(f'{each}(/.*)?')} && restorecon -R {quoted(each)}"
+        for each in lacking
     )
     return failed(
         f"SELinux lets the plugin keep nothing in {' and '.join(map(str, lacking))} as {name}",

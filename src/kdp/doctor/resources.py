@@ -101,7 +101,8 @@ def _remedy_of(node: Node) -> str:
     """Return what mends that a resource is not served, where the backends are in order."""
     for plugin in node.answering():
         if plugin.device_plugin_dir not in (None, node.paths.device_plugin_dir):
-            return f"give the plugin this kubelet's directory: --device-plugin-dir {quoted(node.paths.device_plugin_dir)}"
+            place = quoted(node.paths.device_plugin_dir)
+            return f"give the plugin this kubelet's directory: --device-plugin-dir {place}"
     resources = resources_of(node)
     if remedy := _remedy_in(resources):
         return remedy

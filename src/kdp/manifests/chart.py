@@ -198,7 +198,8 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     made |= marks.block(_WITH.format(field="nodeSelector", value="nodeSelector", indent=2))
     made |= marks.block(_WITH.format(field="affinity", value="affinity", indent=2))
     made |= marks.block(
-        "{{- with .Values.pullSecrets }}\nimagePullSecrets:\n{{- range . }}\n- name: {{ . | quote }}\n{{- end }}\n{{- end }}"
+        "{{- with .Values.pullSecrets }}\nimagePullSecrets:\n"
+        "{{- range . }}\n- name: {{ . | quote }}\n{{- end }}\n{{- end }}"
     )
     if not deployment.has_account:
         made |= marks.block(f"{{{{- if .Values.openshift }}}}\nserviceAccountName: {_QUOTED[_NAME]}\n{{{{- end }}}}")
@@ -224,7 +225,9 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     kept["volumes"] = [
         *([] if deployment.is_controller else [marks.inline(_VOLUMES)]),
         *(each for each in kept["volumes"] if each["name"] in names or each["name"] == POD_VOLUME),
-        marks.inline(f"{{{{- if .Values.files }}}}\n- name: config\n  configMap:\n    name: {_QUOTED[_NAME]}\n{{{{- end }}}}"),
+        marks.inline(
+            f"{{{{- if .Values.files }}}}\n- name: config\n  configMap:\n    name: {_QUOTED[_NAME]}\n{{{{- end }}}}"
+        ),
     ]
     selinux = container["securityContext"].pop("seLinuxOptions", None)
     if selinux is not None:

@@ -268,7 +268,8 @@ def values_schema(deployment: Deployment, facts: ChartFacts) -> Schema:
         properties["deviceClass"] = _closed({"create": _BOOL})
     if not deployment.is_controller:
         properties["cleanup"] = _BOOL
-        named = {} if deployment.cluster is not None else {"resource": {**_STRING, "pattern": f"^({_SUBDOMAIN}/[^/]+)?$"}}
+        resource: Schema = {**_STRING, "pattern": f"^({_SUBDOMAIN}/[^/]+)?$"}
+        named = {} if deployment.cluster is not None else {"resource": resource}
         properties["test"] = _closed({"enabled": _BOOL, **named})
     described = {
         name: ({"description": _ABOUT[name], **schema} if name in _ABOUT else schema)

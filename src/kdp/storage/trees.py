@@ -1,8 +1,8 @@
 """Look into directories below one that is trusted, and remove names from them, without following any link on the way.
 
-A directory of the kubelet is root's, but the directories in it belong to drivers, and volumes in it to pods. A link that
-one of them puts in the place of a directory would lead a command of root to any other file of the node. So every level
-below the trusted directory is opened by its descriptor, with ``O_NOFOLLOW``; the trusted directory itself may be a link.
+A directory of the kubelet is root's, but the directories in it belong to drivers, and volumes in it to pods. A link in
+the place of a directory would lead a command of root to any other file of the node. So each function opens every level
+below the trusted directory by its descriptor, with ``O_NOFOLLOW``; the trusted directory itself may be a link.
 
 All functions block for the disk.
 """
