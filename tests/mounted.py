@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp.daemon import mounts
+from kdp.storage import mounts
 
 NODE = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
 

@@ -26,7 +26,7 @@ from ..kubelet.sockets import PREFIX, answered_by_others, greet
 from ..storage import reading
 from ..storage.addresses import address
 from ..storage.files import why_no_file
-from .mounts import has_mounted
+from ..storage.mounts import has_mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from ..errors import KdpError
 from ..kubelet.sockets import is_answered, remove_dead
-from ..model.names import MAX_SOCKET_PATH_BYTES
 from ..storage import forks, locks
+from ..storage.addresses import MAX_SOCKET_PATH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable

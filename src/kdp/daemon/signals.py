@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import select
@@ -31,7 +32,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, final
 
-from typing_extensions import override
+from typing_extensions import TypeVarTuple, override
 
 from ..errors import ConfigurationError
 from . import logs
@@ -199,6 +200,9 @@ class Signals:
         logs.write_out(text, _DUMP_SECONDS)
 
 
+_Ts = TypeVarTuple("_Ts")
+
+
 @final
 class _EventLoop(asyncio.SelectorEventLoop):
     def __init__(self, signals: Signals) -> None:
@@ -206,8 +210,8 @@ class _EventLoop(asyncio.SelectorEventLoop):
         self._signals = signals
 
     @override
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
-        if asyncio.iscoroutinefunction(callback):
+    def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
+        if inspect.iscoroutinefunction(callback):
             raise TypeError("a coroutine function cannot handle a signal; give one that makes a task")
         self._signals.add(sig, functools.partial(callback, *args))
 

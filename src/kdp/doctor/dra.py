@@ -69,8 +69,8 @@ def published(node: Node) -> Answer:
         return failed(some(seen), remedy + missing[0].name)
     old = [each for each in drivers if each.slices.problem]
     if old:
-        seen = some([f"{each.name}: the slices are old: {each.slices.problem}" for each in old])
-        return warning(seen, remedy + quoted(old[0].name))
+        told = some([f"{each.name}: the slices are old: {each.slices.problem}" for each in old])
+        return warning(told, remedy + quoted(old[0].name))
     held = [(each, each.slices.withheld) for each in drivers if each.slices.withheld]
     if held:
         first, withheld = held[0]

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from ..model.names import MAX_SOCKET_PATH_BYTES, check_socket_path
-from ..storage.addresses import address
+from ..model.names import check_socket_path
+from ..storage.addresses import MAX_SOCKET_PATH_BYTES, address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

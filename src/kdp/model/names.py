@@ -12,6 +12,7 @@ import os
 import re
 
 from ..errors import InvalidNameError
+from ..storage.addresses import MAX_SOCKET_PATH_BYTES
 
 MAX_ATTRIBUTE_BYTES = 64
 """Of the text of a device's attribute, in each version of resource.k8s.io/v1 (DRA contract section 3.2)."""
@@ -21,9 +22,6 @@ MAX_DEVICE_ID_LENGTH = 63
 
 MAX_REPLICAS = 1000
 """Of a shared device: numbers 0 to 999, which with ``::`` take five characters of an id."""
-
-MAX_SOCKET_PATH_BYTES = 107
-"""``sun_path`` of Linux is 108 bytes with its final NUL (contract section 0.1)."""
 
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(rf"{_DNS_LABEL}\Z")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-LONGEST_ADDRESS = 107
-"""Bytes of an address (unix(7))."""
+MAX_SOCKET_PATH_BYTES = 107
+"""``sun_path`` of Linux is 108 bytes with its final NUL (unix(7), contract section 0.1)."""
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def address(path: str | os.PathLike[str]) -> Generator[str]:
         OSError: The path is too long, and its directory cannot be opened.
     """
     text = os.fspath(path)
-    if len(os.fsencode(text)) <= LONGEST_ADDRESS:
+    if len(os.fsencode(text)) <= MAX_SOCKET_PATH_BYTES:
         yield text
         return
     directory = os.open(os.path.dirname(text), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

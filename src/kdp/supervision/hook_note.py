@@ -16,6 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Final, final
 
 from ..storage import locks
+from ..storage.mounts import is_in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -77,7 +78,7 @@ class HookNote:
 def open_note(path: Path) -> HookNote | None:
     """Return the note at a path; `None` if its directory is not in memory, or another process has it."""
     try:
-        if not _is_in_memory(path.parent):
+        if not is_in_memory(path.parent):
             return None
         descriptor = locks.open_file(path)
     except OSError:
@@ -86,15 +87,3 @@ def open_note(path: Path) -> HookNote | None:
         locks.close(descriptor)
         return None
     return HookNote(path, descriptor)
-
-
-def _is_in_memory(directory: Path) -> bool:
-    """Return whether a directory is in a tmpfs; proc_pid_mountinfo(5) has the fields."""
-    device = os.stat(directory).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            fields, _, kind = line.partition(" - ")
-            if fields.split(" ")[2] == number:
-                return kind.startswith("tmpfs ")
-    return False

@@ -14,7 +14,7 @@ from tests.one_answer import answering
 from kdp.cli import asking
 from kdp.cli.app import kdp
 from kdp.cli.asking import ask, quick
-from kdp.storage.addresses import LONGEST_ADDRESS
+from kdp.storage.addresses import MAX_SOCKET_PATH_BYTES
 
 YES = b"HTTP/1.1 200 OK\r\nKdp-Protocol: 1\r\n\r\nok\n"
 NO = b"HTTP/1.1 503 Service Unavailable\r\nKdp-Protocol: 1\r\n\r\nno kubelet\n"
@@ -70,7 +70,7 @@ def test_a_plugin_in_a_pod_is_asked_on_its_node_although_the_path_is_longer_than
     """What `kdp manifests` writes has its socket in a volume, and the doctor on the node said that there is none."""
     volume = tmp_path / "kubelet/pods/3f8a5a0e-6f0c-4a58-9a3e-0e6f7c1b2d3e/volumes/kubernetes.io~empty-dir/run"
     volume.mkdir(parents=True)
-    assert len(os.fsencode(volume / "plugin.sock")) > LONGEST_ADDRESS
+    assert len(os.fsencode(volume / "plugin.sock")) > MAX_SOCKET_PATH_BYTES
     monkeypatch.setenv("KDP_KUBELET_ROOT", str(tmp_path / "kubelet"))
     (tmp_path / "state").mkdir()
     show_plugin(monkeypatch, tmp_path / "proc", (tmp_path / "state").resolve())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kdp.deviceplugin.registration import SocketNames
 from kdp.errors import InvalidNameError
 from kdp.kubelet.sockets import check_length
-from kdp.model.names import MAX_SOCKET_PATH_BYTES
+from kdp.storage.addresses import MAX_SOCKET_PATH_BYTES
 
 from .. import strategies
 from ..strategies import effort

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.mounted import NODE, show_mounts
 
-from kdp.daemon.mounts import has_mounted
+from kdp.storage.mounts import has_mounted
 
 STATE = Path("/var/lib/kdp")
 
