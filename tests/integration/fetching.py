@@ -9,7 +9,7 @@ from email.message import Message
 from kdp_testkit.patience import PATIENCE
 
 
-def fetch(url: str) -> tuple[int, Message, str]:
+def fetch(url: str | urllib.request.Request) -> tuple[int, Message, str]:
     """Return status, headers, and body, whatever the status is."""
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - the plugin's own

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import signal
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -16,6 +17,7 @@ import anyio
 import pytest
 from anyio import to_thread
 from prometheus_client.parser import text_string_to_metric_families
+from tests.integration.fetching import fetch
 
 from kdp.cli.asking import ask
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
@@ -161,6 +163,18 @@ async def test_each_series_shows_what_happened(
         assert found["kdp_list_bytes", frozenset(GPU.items())] > 8 * len("gpu-0")
         figure("series of a node with 8 GPUs", sum(name.startswith("kdp_") for name, _ in found), "")
         assert (await plugin.stop())[0] == 0
+
+
+@pytest.mark.parametrize(("metrics", "status"), [("pods", 421), ("on", 200)])
+async def test_metrics_with_names_of_pods_answered_any_name(start: Start, metrics: str, status: int) -> None:
+    """DNS rebinding: a page on the Internet has its own name lead to the plugin, and reads it in a browser."""
+    async with start(PROGRAM, KDP_METRICS=metrics, KDP_HTTP="127.0.0.1:0") as plugin:
+        url = await plugin.url()
+        request = urllib.request.Request(f"{url}/metrics", headers={"Host": "evil.example"})  # noqa: S310 - the plugin's
+        found, _, _ = await to_thread.run_sync(fetch, request)
+        assert found == status
+        found, _, _ = await to_thread.run_sync(fetch, f"{url}/metrics")
+        assert found == 200
 
 
 async def test_a_bad_edit_and_a_directory_that_takes_no_file_are_seen(start: Start, tmp_path: Path) -> None:

@@ -206,6 +206,16 @@ def test_what_is_no_bundle_is_refused_with_a_sentence(tmp_path: Path, text: str)
         read(tmp_path / "b.tar.gz")
 
 
+def test_the_status_documents_of_all_plugins_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdp.doctor.bundle._MOST_TOLD", 1000)
+    paths = tuple(tmp_path / f"{number}.sock" for number in range(3))
+    made = node_in(tmp_path, sockets=paths, ask=lambda _: (0, json.dumps({"told": "x" * 600})))
+    taken = make(made, [], BundleSettings())
+    told = [taken.files[f"{PLACE}/status-{number}.json"].data for number in range(3)]
+    assert [b"xxx" in each for each in told] == [True, False, False]
+    assert b"left out: the plugins of this node tell more than" in told[1]
+
+
 def test_a_log_of_the_pod_in_whose_volume_the_socket_is_is_taken(tmp_path: Path) -> None:
     uid = "11111111-2222-3333-4444-555555555555"
     path = Path(f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/run/plugin.sock")

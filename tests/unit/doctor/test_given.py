@@ -109,3 +109,16 @@ def test_a_container_has_a_root_of_its_own(tmp_path: Path) -> None:
         found = given(tmp_path, tmp_path / "a.sock", directories={"state": "/kept"})
     assert (found.parameters["of c.yaml"], found.parameters["of two.yaml"]) == (["of the container"], ["of its state"])
     assert found.not_read == []
+
+
+@pytest.mark.parametrize(("count", "size"), [(300, 3), (20, 1 << 20)], ids=["many", "large"])
+def test_a_directory_of_files_had_no_bound(tmp_path: Path, count: int, size: int) -> None:
+    """300 sparse files of a plugin's directory were 2.4 GB of a bundle."""
+    for number in range(count):
+        written(tmp_path / f"configs/{number:03}.yaml", "x" * size)
+    with living(tmp_path / "a.sock", cwd=tmp_path, KDP_CONFIG="configs") as pid:
+        found = given(tmp_path, tmp_path / "a.sock")
+    assert 10 < sum("of " in name for name in found.parameters) <= 200
+    assert sum(len(str(text)) for texts in found.parameters.values() for text in texts) <= 17 << 20
+    [told] = found.not_read
+    assert told.endswith(f"of process {pid} (too much)")

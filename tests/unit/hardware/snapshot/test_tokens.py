@@ -8,7 +8,7 @@ import pytest
 
 from kdp.hardware.snapshot.archive import FileEntry, Snapshot
 from kdp.hardware.snapshot.redact import KINDS, redact
-from kdp.hardware.snapshot.tokens import RULES, hiding, shown, unreadable, without, without_values
+from kdp.hardware.snapshot.tokens import PERSONAL, RULES, hiding, shown, unreadable, without, without_values
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,9 @@ def test_a_parameter_is_secret_by_its_name_or_as_free_text() -> None:
         "aws wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXASECRETX1", '{\\n\\"pw\\": \\"SECRETX1\\"', "token=b'SECRETX1'",
         "session_id=SECRETX1", "signingKey=SECRETX1", "https://h/db?sslmode=off&key=SECRETX1",
         "DSN=postgres://u:SECRETX1@h/db?sslmode=off", "password: 'two words SECRETX1'",
+        "the token was SECRETX1", "secret 'SECRETX1' rejected", 'token \\"SECRETX1\\" is old',
+        "SECRETX1-AB12-CD34-EF56",
+        "dctrl_secret=DHHC-1:00:SECRETX1abcdefgh:", "NVMeTLSkey-1:01:SECRETX1abcdefgh:",
     ],
 )  # fmt: skip
 def test_no_secret_is_left_in_any_notation(text: str) -> None:
@@ -96,6 +99,29 @@ def test_no_secret_is_left_in_any_notation(text: str) -> None:
 )  # fmt: skip
 def test_what_an_issue_needs_stays(text: str) -> None:
     assert without({"log": text.encode()}) == ({"log": text.encode()}, set())
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("ask jane.doe+gpu@mail.example.com now", "ask *** now"),
+        ("dial tcp 10.1.2.3:443: refused", "dial tcp ***:443: refused"),
+        ("at [fd00:12::7]:443 and 2001:db8::1", "at [***]:443 and ***"),
+        ("at 127.0.0.1:8080, 0.0.0.0, and ::1", "at 127.0.0.1:8080, 0.0.0.0, and ::1"),
+        (
+            "driver 535.104.05 of 0000:65:00.0, 1.2.3.4.5, v1.37.1",
+            "driver 535.104.05 of 0000:65:00.0, 1.2.3.4.5, v1.37.1",
+        ),
+        ("std::vector and 10de::2204", "std::vector and 10de::2204"),
+    ],
+)
+def test_people_and_networks_do_not_leave_the_machine(text: str, left: str) -> None:
+    assert without({"log": text.encode()}, rules=PERSONAL)[0] == {"log": left.encode()}
+
+
+def test_a_rule_hid_a_part_of_a_known_secret_and_left_the_rest() -> None:
+    found, _ = without({"log": b"got Pw12;Xy34zz=4 and token=Pw12"}, [b"Pw12;Xy34zz"])
+    assert found == {"log": b"got ***=4 and token=***"}
 
 
 def test_a_public_name_is_no_secret_unless_a_password_is_so_named() -> None:
@@ -163,6 +189,8 @@ _LONG = 128 << 10
         b"mysql " * (_LONG // 6), b"aA1" * (_LONG // 3), b"token" + b" " * _LONG, b"sk-" * (_LONG // 3),
         b"key=" + b"a." * (_LONG // 2), b"[{}]\n" * (_LONG // 5), b"authorization: " * (_LONG // 15),
         b"token: " * (_LONG // 7), b"passphrase: a" + b" a" * (_LONG // 2), b"passphrase: " + b" " * _LONG,
+        b"mysql-" * (_LONG // 6), b"mysql " + b"a " * (_LONG // 2), b"AB12-" * (_LONG // 5), b"1." * (_LONG // 2),
+        b"a@" * (_LONG // 2), b"a." * (_LONG // 2) + b"@", b"fe80:" * (_LONG // 5), b"token '" + b"a" * _LONG,
         b" ".join(b"pw=a%dZ%dq" % (number, number * 7919) for number in range(_LONG // 16)),
     ],
 )  # fmt: skip
