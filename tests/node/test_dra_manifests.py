@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,7 @@ from .conftest import Namespace
 from .nodekit.cluster import NODE, Object, is_ready
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
+from .stolen import MERGE, PLAIN, with_stolen_token
 from .test_manifests import Plugin, answers_commands, deployed, impatient, render, rendered, required, without
 
 DRIVER: Final = "fuse.example.com"
@@ -33,21 +36,35 @@ CLUSTERS_OWN: Final = {
 async def written(namespace: Namespace) -> AsyncIterator[list[Object]]:
     """A driver's manifest; what it makes outside of the namespace is gone at the end."""
     required("/dev/fuse")
-    cluster = namespace.cluster
     documents = rendered(namespace, "minimal", "--set=count=3", "--mode=dra", "--extended-resource")
     try:
         yield documents
     finally:
-        # The users first: without a driver the kubelet cannot give back what they hold, and they stay for ever.
-        await cluster.clear_pods(namespace.name, selector="!app.kubernetes.io/name")
-        await cluster.api("DELETE", f"/apis/apps/v1/namespaces/{namespace.name}/daemonsets")
-        await cluster.clear_pods(namespace.name)
-        for document in documents:
-            resource = CLUSTERS_OWN.get(document["kind"], "")
-            name = document["metadata"]["name"]
-            if resource and await cluster.get(resource, name):
-                await cluster.delete(resource, name)
-        await cluster.api("DELETE", f"/apis/{SLICES}")
+        await cleared(namespace, documents)
+
+
+@asynccontextmanager
+async def removed(namespace: Namespace, documents: Sequence[Object]) -> AsyncIterator[None]:
+    """What a manifest makes is gone at the end."""
+    try:
+        yield
+    finally:
+        await cleared(namespace, documents)
+
+
+async def cleared(namespace: Namespace, documents: Sequence[Object]) -> None:
+    """Remove what a driver's manifest makes, within the namespace and outside of it."""
+    cluster = namespace.cluster
+    # The users first: without a driver the kubelet cannot give back what they hold, and they stay for ever.
+    await cluster.clear_pods(namespace.name, selector="!app.kubernetes.io/name")
+    await cluster.api("DELETE", f"/apis/apps/v1/namespaces/{namespace.name}/daemonsets")
+    await cluster.clear_pods(namespace.name)
+    for document in documents:
+        resource = CLUSTERS_OWN.get(document["kind"], "")
+        name = document["metadata"]["name"]
+        if resource and await cluster.get(resource, name):
+            await cluster.delete(resource, name)
+    await cluster.api("DELETE", f"/apis/{SLICES}")
 
 
 def template() -> Object:
@@ -218,6 +235,94 @@ async def test_the_policy_binds_slices_to_the_node_and_the_driver(
         said = await as_driver(plugin, a_slice(driver="other.example.com"))
         assert f"{DRIVER} may not write a slice of the driver other.example.com" in said
         assert "the token names no node" in await as_driver(plugin, a_slice(), of_pod=False)
+
+
+TIME: Final = "2026-01-01T00:00:00Z"
+CLAIMS: Final = "resource.k8s.io/v1/resourceclaims"
+
+
+async def allocated(plugin: Plugin, name: str, *results: Object, devices: Sequence[Object] = ()) -> str:
+    """Make a claim that has these devices, as a scheduler would, and return the path of its status."""
+    namespace = plugin.namespace
+    request = {"name": "r", "exactly": {"deviceClassName": DRIVER}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    await plugin.cluster.apply(claim, namespace=namespace)
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}/status"
+    if results:
+        made = await plugin.cluster.get(CLAIMS, name, namespace=namespace)
+        assert made is not None
+        found = [{"request": "r", "device": "d", **each} for each in results]
+        made["status"] = {"allocation": {"devices": {"results": found}}, "devices": [*devices]}
+        await plugin.cluster.api("PUT", path, made)
+    return path
+
+
+async def test_a_stolen_token_writes_nothing_but_what_its_driver_may(namespace: Namespace, generic_image: Path) -> None:
+    """What a driver may not write, RBAC or a policy refuses, also with the token in its pod."""
+    documents = rendered(namespace, "minimal", "--set=count=3", "--mode=dra", "--device-status=on")
+    async with removed(namespace, documents), deployed(namespace, generic_image, impatient(documents)) as plugin:
+        await plugin.until_ready()
+        await until_published(plugin)
+        asked = functools.partial(with_stolen_token, plugin)
+
+        async def with_status(path: str, **status: object) -> str:
+            claim = await plugin.cluster.get(CLAIMS, path.split("/")[-2], namespace=plugin.namespace)
+            assert claim is not None
+            claim["status"] = {**claim.get("status", {}), **status}
+            return await asked("PUT", path, PLAIN, claim)
+
+        ours = {"driver": DRIVER, "pool": NODE}
+        ready = [{"type": "Ready", "status": "True", "reason": "Told", "message": "", "lastTransitionTime": TIME}]
+        entry = {**ours, "device": "d", "conditions": ready}
+        theirs = {"driver": "other.example.com", "pool": NODE, "device": "d"}
+        own = await allocated(plugin, "own", ours)
+        assert (await with_status(own, devices=[entry])).startswith("200")
+        user: Object = {"resource": "pods", "name": "intruder", "uid": "intruder"}
+        said = await with_status(own, reservedFor=[user])
+        assert "a driver may change status.devices of a claim only" in said, said
+        for name, results in {"elsewhere": [{**ours, "pool": "node1"}], "foreign": [theirs], "free": []}.items():
+            path = await allocated(plugin, name, *results)
+            said = await with_status(path, reservedFor=[user])
+            assert f"only that has its devices of pool {NODE}" in said, said
+        both = await allocated(plugin, "both", ours, theirs, devices=[theirs])
+        said = await with_status(both, devices=[])
+        assert "its own entries of status.devices only" in said or "resourceclaims/driver" in said, said
+
+        event: Object = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "x", "namespace": "default"},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": NODE},
+            "reason": "Told",
+            "message": "by an intruder",
+            "type": "Normal",
+            "action": "Told",
+        }
+        events = "/api/v1/namespaces/default/events"
+        for component, node in (("kubelet", NODE), (DRIVER, "node1")):
+            told = {**event, "reportingComponent": component, "reportingInstance": node}
+            said = await asked("POST", events, PLAIN, told)
+            assert f"a driver may write Events of {DRIVER} on its own node only" in said, said
+        told = {**event, "reportingComponent": DRIVER, "reportingInstance": NODE}
+        assert (await asked("POST", events, PLAIN, told)).startswith("201")
+
+        forbidden = (
+            ("GET", "/api/v1/secrets"),
+            ("GET", f"/api/v1/namespaces/{plugin.namespace}/pods"),
+            ("POST", f"/api/v1/namespaces/{plugin.namespace}/pods"),
+            ("PATCH", f"/api/v1/nodes/{NODE}"),
+            ("DELETE", own.removesuffix("/status")),
+            ("DELETE", f"{events}/x"),
+            ("POST", "/apis/resource.k8s.io/v1/deviceclasses"),
+        )
+        for method, path in forbidden:
+            said = await asked(method, path, MERGE if method == "PATCH" else PLAIN, {})
+            assert said.startswith("403"), (method, path, said)
 
 
 # -- without one thing -------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from .nodekit import Cluster
 from .nodekit.cluster import NODE, ApiError, Object
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
+from .stolen import MERGE, PLAIN, with_stolen_token
 from .test_dra_manifests import CLUSTERS_OWN
 from .test_manifests import Plugin, deployed, impatient, rendered
 
@@ -242,35 +243,26 @@ async def test_the_policies_let_it_write_its_own_only(namespace: Namespace, gene
     async with deployed(namespace, generic_image, documents) as plugin:
         await plugin.until_ready()
         await cluster.apply(other)
-        script = """
-import json, ssl, sys, urllib.request
-account = "/var/run/secrets/kubernetes.io/serviceaccount"
-token = open(f"{account}/token").read()
-context = ssl.create_default_context(cafile=f"{account}/ca.crt")
-method, path, media, body = sys.argv[1:]
-request = urllib.request.Request("https://10.0.0.1" + path, body.encode(), method=method)
-request.add_header("Authorization", f"Bearer {token}")
-request.add_header("Content-Type", media)
-try:
-    print(urllib.request.urlopen(request, context=context).status)
-except urllib.error.HTTPError as error:
-    print(error.code, json.load(error)["message"])
-"""
-        merge, patch, plain = "application/merge-patch+json", "application/json-patch+json", "application/json"
+        merge, patch, plain = MERGE, "application/json-patch+json", PLAIN
         mine = {**other, "metadata": {"name": "x", "namespace": "default"}, "reportingComponent": "kdp"}
         node = f"/api/v1/nodes/{NODE}"
         events = "/api/v1/namespaces/default/events"
 
-        async def asked(method: str, path: str, media: str, body: object) -> str:
-            return await plugin.exec("python3", "-c", script, method, path, media, json.dumps(body))
-
+        asked = functools.partial(with_stolen_token, plugin)
         said = await asked("PATCH", f"{events}/theirs", merge, {"message": "changed"})
         assert "a device plugin may change its own Events only" in said or "on its own node only" in said, said
         said = await asked("POST", events, plain, {**mine, "reportingInstance": "node1"})
         assert "a device plugin may write Events of kdp on its own node only" in said, said
+        said = await asked("POST", events, plain, {**mine, "reportingInstance": NODE, "reportingComponent": "kubelet"})
+        assert "a device plugin may write Events of kdp on its own node only" in said, said
+        said = await asked("PATCH", "/api/v1/nodes/node1", merge, {"spec": {"taints": []}})
+        assert "may not change node node1" in said or said.startswith("404"), said
         said = await asked("POST", events, plain, {**mine, "reportingInstance": NODE, "action": "Told"})
         assert said.startswith("201"), said
         said = await asked("PATCH", node, merge, {"metadata": {"labels": {"a": "b"}}})
+        assert "a device plugin may change nothing else of its node" in said, said
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "gone"}
+        said = await asked("PATCH", node, merge, {"metadata": {"ownerReferences": [owner]}})
         assert "a device plugin may change nothing else of its node" in said, said
         said = await asked("PATCH", node, merge, {"spec": {"taints": []}})
         assert f"a device plugin may remove the taint {TAINT} only" in said, said

@@ -7,8 +7,9 @@ of a DRA driver are those that `kdp.dra` uses. Each right has its reason; who ad
 RBAC cannot tell one node from another, so an account that may write its own slices could write all of them. A pod's
 token names the pod's node (from 1.32 on without switching it on), so a ValidatingAdmissionPolicy can: it lets a driver
 write slices of that node and of this driver only. With it, an intruder on one node cannot offer devices of another one.
-A device plugin may write Events of its own only, and of its own Node only the taint that it is to remove. Which pods it
-may evict no policy can say: the request does not name the pod's node.
+A plugin or driver may write its own Events only. A device plugin may remove one taint of its own Node. A driver may
+change its own entries in the status of claims that have its devices on that node. No policy can restrict evictions to
+the node: the request does not name it.
 
 Source: DRA contract sections 3.5 and 3.7.
 """
@@ -205,26 +206,32 @@ def plugin_objects(name: str, account: Account, namespace: str) -> list[Document
     """Return what is applied before the DaemonSet, the rights after what narrows them."""
     policies: list[tuple[str, Document]] = []
     if account.events:
-        policies.append((f"{name}-events", _events_policy(name, namespace)))
+        policies.append((f"{name}-events", _events_policy(name, namespace, COMPONENT, "a device plugin")))
     if account.startup_taint is not None:
         policies.append((f"{name}-node", _node_policy(name, namespace, account.startup_taint)))
     return account_objects(name, namespace, account.rules, policies)
 
 
-def _events_policy(name: str, namespace: str) -> Document:
-    is_own = f"{{}}.reportingComponent == '{COMPONENT}' && {{}}.reportingInstance == variables.tokenNode"
+def _events_policy(name: str, namespace: str, component: str, who: str) -> Document:
+    is_own = f"{{0}}.reportingComponent == '{component}' && {{0}}.reportingInstance == variables.tokenNode"
     validations = [
         {
-            "expression": is_own.format("object", "object"),
-            "message": "a device plugin may write Events of kdp on its own node only",
+            "expression": is_own.format("object"),
+            "message": f"{who} may write Events of {component} on its own node only",
         },
         {
-            "expression": f"oldObject == null || ({is_own.format('oldObject', 'oldObject')})",
-            "message": "a device plugin may change its own Events only",
+            "expression": f"oldObject == null || ({is_own.format('oldObject')})",
+            "message": f"{who} may change its own Events only",
         },
     ]
-    operations = ["CREATE", "UPDATE"]
-    return policy(name, namespace, "is-this-plugin", resource="events", operations=operations, validations=validations)
+    return policy(
+        name,
+        namespace,
+        "is-this-account",
+        resource="events",
+        operations=["CREATE", "UPDATE"],
+        validations=validations,
+    )
 
 
 def _node_policy(name: str, namespace: str, key: str) -> Document:
@@ -235,6 +242,7 @@ def _node_policy(name: str, namespace: str, key: str) -> Document:
         same("metadata.?labels", "{}"),
         same("metadata.?annotations", "{}"),
         same("metadata.?finalizers", "[]"),
+        same("metadata.?ownerReferences", "[]"),  # with a new one, the garbage collector deletes the Node
         same("spec.?unschedulable", "false"),
         same("spec.?podCIDR", "''"),
         same("spec.?providerID", "''"),
@@ -315,6 +323,10 @@ def cluster_objects(name: str, cluster: Cluster, namespace: str) -> list[Documen
     """Return what is applied before the DaemonSet, the rights after what narrows them."""
     writes_slices = cluster.is_controller or cluster.pool is None
     policies = [(name, _policy(name, namespace, cluster))] if writes_slices else []
+    if not cluster.is_controller:
+        policies.append((f"{name}-events", _events_policy(name, namespace, cluster.driver, "a driver")))
+    if cluster.writes_status:
+        policies.append((f"{name}-claims", _claims_policy(name, namespace, cluster)))
     objects = account_objects(name, namespace, cluster.rules, policies)
     if not cluster.is_controller:  # where pods can have the devices is where the nodes' drivers are
         objects += (
@@ -400,3 +412,35 @@ def _of_whose(cluster: Cluster) -> list[Document]:
             "(variables.sliceNode == '' ? 'none' : variables.sliceNode)",
         },
     ]
+
+
+def _claims_policy(name: str, namespace: str, cluster: Cluster) -> Document:
+    driver = cluster.driver
+    pool = "variables.tokenNode" if cluster.pool is None else f"'{cluster.pool}'"
+    results = "object.status.?allocation.?devices.?results.orValue([])"
+    new, old = (f"{each}.?status.?devices.orValue([])" for each in ("object", "oldObject"))
+    validations = [
+        {
+            "expression": f"{results}.exists(r, r.driver == '{driver}' && r.pool == {pool})",
+            "messageExpression": f"'a driver may write a claim only that has its devices of pool ' + {pool}",
+        },
+        {
+            "expression": "object.status.?allocation == oldObject.status.?allocation "
+            "&& object.status.?reservedFor == oldObject.status.?reservedFor",
+            "message": "a driver may change status.devices of a claim only",
+        },
+        {
+            "expression": f"{new}.all(d, d.driver == '{driver}' || d in {old}) "
+            f"&& {old}.all(d, d.driver == '{driver}' || d in {new})",
+            "message": "a driver may change its own entries of status.devices only",
+        },
+    ]
+    return policy(
+        name,
+        namespace,
+        "is-this-driver",
+        group=_RESOURCES,
+        resource="resourceclaims/status",
+        operations=["UPDATE"],
+        validations=validations,
+    )

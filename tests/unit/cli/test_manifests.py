@@ -365,14 +365,15 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
     documents = made(f"{target}:Widgets", "--mode=dra", "--namespace=devices")
 
     assert [each["kind"] for each in documents] == [
-        *RIGHTS,
+        *RIGHTS[:3],
+        *RIGHTS[1:],
         "DeviceClass",
         "NetworkPolicy",
         "DaemonSet",
     ]
-    assert documents[5]["metadata"]["name"] == "widget.example.com"
-    assert "extendedResourceName" not in documents[5]["spec"]
-    rights = {(each["resources"][0], *each["verbs"]) for each in documents[3]["rules"]}
+    assert documents[7]["metadata"]["name"] == "widget.example.com"
+    assert "extendedResourceName" not in documents[7]["spec"]
+    rights = {(each["resources"][0], *each["verbs"]) for each in documents[5]["rules"]}
     assert rights == {
         ("resourceslices", "list", "watch", "create", "update", "delete"),
         ("resourceclaims", "get"),
@@ -387,6 +388,19 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
     assert fields == {"KDP_NODE_NAME": "spec.nodeName", "KDP_POD_UID": "metadata.uid"}
     assert "--mode=dra" in container(documents)["args"]
     assert not [each for each in container(documents)["args"] if "node-name" in each]
+
+
+@pytest.mark.parametrize(
+    ("options", "policies"),
+    [
+        ((), ["kdp-widgets", "kdp-widgets-events"]),
+        (("--device-status=on",), ["kdp-widgets", "kdp-widgets-events", "kdp-widgets-claims"]),
+        (("--pool=fabric", "--device-status=on"), ["kdp-widgets-events", "kdp-widgets-claims"]),
+    ],
+)
+def test_whatever_a_driver_may_write_has_a_policy(target: str, options: tuple[str, ...], policies: list[str]) -> None:
+    documents = made(f"{target}:Widgets", "--mode=dra", *options)
+    assert [d["metadata"]["name"] for d in documents if d["kind"] == "ValidatingAdmissionPolicy"] == policies
 
 
 @pytest.mark.parametrize(
