@@ -327,7 +327,7 @@ it, five minutes later, when the kubelets have forgotten the plugin:
 {{ include "kdp.name" . }} serves the devices of its nodes as @what@.
 
 Its pods need a namespace that allows the Pod Security level @level@ (@why@).
-{{- if or .Values.affinity .Values.nodeSelector }}
+{{- if or .Values.affinity (gt (len (.Values.nodeSelector | default dict)) 1) }}
 They run only on nodes whose labels fit nodeSelector and affinity. Other nodes get no pod. Look at the labels with
 
   kubectl get nodes --show-labels

@@ -196,8 +196,9 @@ class Placement:
 
     @property
     def node_selector(self) -> dict[str, str]:
-        """The labels that the node must have with these values."""
-        return {rule.name: rule.value or "" for rule in self.node_rules if rule.operator == "In"}
+        """The labels that the node must have with these values; a cluster may have nodes with Windows."""
+        asked = {rule.name: rule.value or "" for rule in self.node_rules if rule.operator == "In"}
+        return {"kubernetes.io/os": "linux", **asked}
 
     @property
     def affinity(self) -> Document | None:

@@ -161,7 +161,7 @@ def test_a_class_that_names_labels_runs_where_one_is_unless_told_otherwise(targe
     ]
     assert "affinity" not in pod(made(target, "--node-selector=none"))
     chosen = pod(made(target, "--node-selector=none", "--node-selector=pool=a"))
-    assert (chosen["nodeSelector"], "affinity" in chosen) == ({"pool": "a"}, False)
+    assert (chosen["nodeSelector"], "affinity" in chosen) == ({"kubernetes.io/os": "linux", "pool": "a"}, False)
     # The controller of a pool runs anywhere.
     controller = made(target, "--mode=dra-controller", "--pool=fabric")
     assert "affinity" not in pod(controller)

@@ -55,7 +55,7 @@ def test_one_of_the_classs_labels_is_enough_and_all_that_the_administrator_asks_
     rules = tuple(map(LabelRule.parse, ("!canary", "pool=gpu", "zone!=b")))
     placed = Placement(image="i", node_labels=("a=1", "b=2"), node_rules=rules)
 
-    assert placed.node_selector == {"pool": "gpu"}
+    assert placed.node_selector == {"kubernetes.io/os": "linux", "pool": "gpu"}
     assert placed.affinity is not None
     required = placed.affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     rest = [
