@@ -63,10 +63,10 @@ def check_deleted(answer: Object, name: str, what: str) -> None:
 
 
 def _json(content: bytes) -> Any:
-    """Return what an answer says; without the costs of `kdp.storage.parse_json`, because lists have megabytes.
+    """Return an answer's value; without the costs of `kdp.storage.parse_json`, because lists have megabytes.
 
-    The parameters of a claim are any JSON that its author likes, and come in a list with the claims of all others. So a
-    part that no reader should follow is replaced by `LEFT_OUT`, and the rest of the answer is read.
+    The parameters of a claim are any JSON of its author, in one list with all other claims. So a part that no reader
+    should follow is replaced by `LEFT_OUT`, and the rest of the answer is read.
     """
     try:
         return bounded(lambda: json.loads(content))

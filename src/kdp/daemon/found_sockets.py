@@ -2,7 +2,7 @@
 
 A plugin has its socket in the state directory. A pod of `kdp manifests` has it in a volume in memory, which the node
 sees below the kubelet's directory. So commands on the node, and in a pod that has the node's files, ask the plugin that
-a DaemonSet runs. A plugin without a socket may run nevertheless, and what else it holds shows that.
+a DaemonSet runs. A plugin may run without a socket; its locks show that.
 
 Any pod can have a volume and a socket of these names. So a socket in a pod's volume counts only while a process listens
 there that has the state directory mounted from the node, as a plugin has and no tenant can have.

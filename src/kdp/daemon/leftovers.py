@@ -1,15 +1,14 @@
-"""What kdp has left on a node: found by its names, judged, and removed, for ``kdp uninstall``.
+"""kdp's files on a node: found by their names, judged, and removed, for ``kdp uninstall``.
 
-kdp leaves files there on purpose: a restart takes over what the process before it has written. So only who takes a
-plugin away for good removes them.
+A process of kdp leaves files for its successor, so only the end of a plugin on the node removes them.
 
-* Only what has one of kdp's names goes, and only a socket if it should be one, a regular file if it should be one.
+* A file goes only if it has one of kdp's names, and the kind that belongs to the name: a socket, or a regular file.
 * No link is followed below a directory that a setting names: in the kubelet's there are other drivers' directories, and
   a link in one of them would lead to any file of the node.
 * The directory of a DRA driver is kdp's only with the private directory of kdp's sockets in it. Go drivers have claims,
   metadata, and a lock of the same names, which are theirs, also with ``--force``.
-* A process that lives is found by its sockets, which answer, and by the locks that it holds.
-* What says that pods still have devices is a reason to wait as well: nobody else would give them back.
+* Sockets that answer, and locks that are held, show a living process.
+* A record of a device that a pod may have is a reason to wait, too: without the plugin, no process would release it.
 
 All functions block for the disk.
 """
@@ -182,12 +181,12 @@ def _drivers(paths: KubeletPaths, owner: FileOwner | None) -> Iterator[Leftover]
             yield from _driver_sockets(paths, driver)
             yield from _driver_files(base, driver)
         elif owner is not None and trees.is_directory(base, (driver,)) and not trees.entries(base, (driver,)):
-            # A device plugin's manifest mounts it, and a kubelet makes what is mounted.
+            # A device plugin's manifest mounts it, and a kubelet makes a directory that is mounted.
             yield Leftover(base=base, parts=(driver,), what=f"directory of the driver {driver}", is_directory=True)
 
 
 def _driver_files(base: Path, driver: str) -> Iterator[Leftover]:
-    """Tell what a driver has in its data directory, and then the directories, from the inmost outwards."""
+    """Yield a driver's files in its data directory, and then the directories, from the inmost outwards."""
     what = f"claim of the driver {driver}"
     for name, mode in trees.entries(base, (driver, CLAIMS)):
         if stat.S_ISREG(mode):
@@ -207,7 +206,7 @@ def _driver_files(base: Path, driver: str) -> Iterator[Leftover]:
         held = _holder(base / driver / _SERIALIZE)
         what = f"lock of the driver {driver}"
         yield Leftover(base=base, parts=(driver, _SERIALIZE), what=what, obstacle=held, driver=driver)
-    # The private one is the mark, so it goes last: what a first try leaves, a second one finds.
+    # The private one is the mark, so it goes last: a second try finds the files that a first one has left.
     for folder in ((CLAIMS,), (_METADATA,), (_HIDDEN,), ()):
         if trees.is_directory(base, (driver, *folder)):
             what = f"directory of the driver {driver}"

@@ -6,10 +6,10 @@ that may hang: `GRACE` seconds after it was asked to stop the thread ends the pr
 without a timeout until then: no wake-ups. It starts before there is an event loop, so it is none of
 `kdp.concurrency.threads`.
 
-What a backend's module has taken of the signals while it was loaded is taken back by `Signals.attach`. An event loop
-of asyncio would take the wakeup descriptor with the first `add_signal_handler` of a hook. So the loop is one of ours,
-which leaves it where it is, and has the thread call the hook's handler. A C library that takes signals later keeps
-them: then SIGKILL ends the process when the pod's grace period is over.
+`Signals.attach` takes back the signals that a backend's module has taken while it was loaded. An event loop of asyncio
+would take the wakeup descriptor with the first `add_signal_handler` of a hook. The loop of this module leaves the
+descriptor alone, and has the thread call the hook's handler. A C library that takes signals later keeps them: then
+SIGKILL ends the process when the pod's grace period is over.
 
 ========= ============================================================================
 SIGTERM   orderly stop, exit code 0; so does SIGINT
@@ -108,11 +108,11 @@ class Signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)  # the parent process may have blocked them
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
-        """Return an event loop whose `add_signal_handler` takes nothing from this process."""
+        """Return an event loop with an `add_signal_handler` that takes nothing from this process."""
         return _EventLoop(self)
 
     def add(self, number: int, function: Callable[[], object]) -> None:
-        """Call a function in the loop at each signal of this number; what the process does with it comes first.
+        """Call a function in the loop at each signal of this number, after the process has reacted to it.
 
         Raises:
             RuntimeError: This signal cannot be caught.

@@ -213,7 +213,7 @@ PERSONAL: Final = (
         "nothing",
     ),
 )
-"""What else tells of people and their networks, in files that leave the machine: snapshots and bundles."""
+"""Names of people and of networks, in files that leave the machine: snapshots and bundles."""
 
 _WORD: Final = r"(?:[A-Z]?[a-z]+|[A-Z]{2,9}|[a-z]{1,4}[0-9]{1,2})"
 _NUMBER: Final = r"[0-9]{1,3}(?:\.[0-9]{1,3}){0,3}"
@@ -345,7 +345,7 @@ def without(
         known: Further secrets.
         hidden: Further texts that hold secrets, such as variables; they are not returned.
         public: Names of devices and files, which are secrets only where a rule is sure.
-        rules: How secrets are found.
+        rules: The patterns of secrets.
     """
     search = _Search(public, rules)
     for text in hidden:
