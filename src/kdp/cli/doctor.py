@@ -205,7 +205,7 @@ def _write(
     click.echo("The bundle holds, without serial numbers, hardware addresses, tokens, and passwords:", file=out)
     for line in bundle.listed(made):
         click.echo(f"  {shown(line)}", file=out)
-    click.echo("Names of nodes, pods, and files stay in it. Read it before you give it away: tar xzOf FILE", file=out)
+    click.echo("To read it: tar xzOf FILE", file=out)
     try:
         archive.write(made, file, first=bundle.CONTENTS, mode=0o600)  # it names pods
     except OSError as error:
