@@ -33,7 +33,7 @@ from ..operations.feature_files import PREFIX as FEATURES
 from ..operations.feature_files import file_name, is_written_by_kdp
 from ..storage import locks, reading, trees
 from ..storage.documents import parse_json
-from ..supervision.claimed import CLAIMS
+from ..supervision.claimed import CLAIMS, METADATA, SERIALIZE
 from .mode_lock import mark_of
 from .own_socket import path_in
 from .services import evictions_name
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
 _HIDDEN: Final = ".kdp"
 """The private directory beside sockets, where they are bound: in a driver's directory, the mark of kdp."""
-
-_METADATA: Final = "metadata"
-_SERIALIZE: Final = "serialize.lock"
 
 _CDI: Final = re.compile(r"kdp_.+\.json|\.kdp_.+\.draft")
 _ALLOCATIONS: Final = re.compile(r"(?P<stem>.+)\.[0-9a-f]{12}\.json(?P<aside>\.set-aside-[0-9]+)?")
@@ -196,18 +193,18 @@ def _driver_files(base: Path, driver: str) -> Iterator[Leftover]:
             why = f"a pod may still have the claim {uid}, or it is not released yet" if is_record else None
             yield Leftover(base=base, parts=(driver, CLAIMS, name), what=what, obstacle=why)
     what = f"metadata of the driver {driver}"
-    for uid, mode in trees.entries(base, (driver, _METADATA)):
+    for uid, mode in trees.entries(base, (driver, METADATA)):
         if stat.S_ISDIR(mode):
-            for name, kind in trees.entries(base, (driver, _METADATA, uid)):
+            for name, kind in trees.entries(base, (driver, METADATA, uid)):
                 if stat.S_ISREG(kind):
-                    yield Leftover(base=base, parts=(driver, _METADATA, uid, name), what=what)
-            yield Leftover(base=base, parts=(driver, _METADATA, uid), what=what, is_directory=True)
-    if any(name == _SERIALIZE and stat.S_ISREG(mode) for name, mode in trees.entries(base, (driver,))):
-        held = _holder(base / driver / _SERIALIZE)
+                    yield Leftover(base=base, parts=(driver, METADATA, uid, name), what=what)
+            yield Leftover(base=base, parts=(driver, METADATA, uid), what=what, is_directory=True)
+    if any(name == SERIALIZE and stat.S_ISREG(mode) for name, mode in trees.entries(base, (driver,))):
+        held = _holder(base / driver / SERIALIZE)
         what = f"lock of the driver {driver}"
-        yield Leftover(base=base, parts=(driver, _SERIALIZE), what=what, obstacle=held, driver=driver)
+        yield Leftover(base=base, parts=(driver, SERIALIZE), what=what, obstacle=held, driver=driver)
     # The private one is the mark, so it goes last: a second try finds the files that a first one has left.
-    for folder in ((CLAIMS,), (_METADATA,), (_HIDDEN,), ()):
+    for folder in ((CLAIMS,), (METADATA,), (_HIDDEN,), ()):
         if trees.is_directory(base, (driver, *folder)):
             what = f"directory of the driver {driver}"
             yield Leftover(base=base, parts=(driver, *folder), what=what, is_directory=True)

@@ -107,8 +107,8 @@ def parse_unreadable(text: str) -> dict[str, tuple[int, str]]:
     """
     found: dict[str, tuple[int, str]] = {}
     for line in filter(str.strip, text.splitlines()):
-        # A path may hold spaces; an error's text that the system knows ends the line all the same. Only the line's end
-        # is looked at: a line is as long as its author likes.
+        # A path may have spaces, so the line's end decides: whether it is the text of an error. A line has no bound, so
+        # only as many of its last characters count as the longest such text has.
         ends = range(max(0, len(line) - _LONGEST_REASON - 1), len(line))
         known = (at for at in ends if line[at] == " " and line[at + 1 :] in _CODES)
         at = next(known, line.find(" "))

@@ -1,10 +1,10 @@
 """What a plugin is in the cluster: an account, its rights, the policies that narrow them, and a driver's DeviceClasses.
 
-A device plugin has an account only for what its settings have it do in the cluster, and with no more rights. The rights
-of a DRA driver are those that `kdp.dra` uses. Each right has its reason; who adds a request to
-`kdp.cluster.api.NodeApi` or `ClusterApi` adds it here.
+A device plugin has an account only if its settings make it ask the API server, and with no more rights than they need.
+The rights of a DRA driver are those that `kdp.dra` uses. Each right has its reason; a new request in
+`kdp.cluster.api.NodeApi` or `ClusterApi` needs its right here.
 
-RBAC cannot tell one node from another, so an account that may write its own slices could write all of them. A pod's
+RBAC makes no difference between nodes, so an account that may write its own slices could write all of them. A pod's
 token names the pod's node (from 1.32 on without switching it on), so a ValidatingAdmissionPolicy can: it lets a driver
 write slices of that node and of this driver only. With it, an intruder on one node cannot offer devices of another one.
 A plugin or driver may write its own Events only. A device plugin may remove one taint of its own Node. A driver may

@@ -28,7 +28,7 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def has_mounted(pid: int, directory: Path) -> bool:
-    """Return whether a process has a directory of this one mounted, under any name; False if the kernel does not tell.
+    """Return whether a process has a directory of this one mounted, under any name; False if the kernel is silent.
 
     Args:
         pid: The process, as it is numbered here.
@@ -45,7 +45,7 @@ def is_in_memory(directory: Path) -> bool:
     """Return whether a directory is in a tmpfs.
 
     Raises:
-        OSError: It cannot be read, or the kernel tells no mounts.
+        OSError: The directory or the list of mounts cannot be read.
     """
     number = os.stat(directory).st_dev
     device = f"{os.major(number)}:{os.minor(number)}"

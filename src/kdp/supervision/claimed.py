@@ -35,6 +35,12 @@ READABLE_BY: Final = 1
 CLAIMS: Final = "claims"
 """The directory of a driver's claims, in the driver's directory."""
 
+METADATA: Final = "metadata"
+"""The directory with the descriptions of claims for containers, in the driver's directory."""
+
+SERIALIZE: Final = "serialize.lock"
+"""The lock between processes of one driver, in the driver's directory."""
+
 
 def seal(body: Mapping[str, Any]) -> bytes:
     """Return the bytes of a claim's file."""

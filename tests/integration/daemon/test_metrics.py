@@ -170,7 +170,7 @@ async def test_metrics_with_names_of_pods_answered_any_name(start: Start, metric
     """DNS rebinding: a page on the Internet has its own name lead to the plugin, and reads it in a browser."""
     async with start(PROGRAM, KDP_METRICS=metrics, KDP_HTTP="127.0.0.1:0") as plugin:
         url = await plugin.url()
-        request = urllib.request.Request(f"{url}/metrics", headers={"Host": "evil.example"})  # noqa: S310 - the plugin's
+        request = urllib.request.Request(f"{url}/metrics", headers={"Host": "evil.example"})  # noqa: S310 - its own
         found, _, _ = await to_thread.run_sync(fetch, request)
         assert found == status
         found, _, _ = await to_thread.run_sync(fetch, f"{url}/metrics")

@@ -605,15 +605,15 @@ class Allocations:
 
     def _is_alive(self, use: AllocationRecord) -> bool:
         """Whether a pod is listed that had one of the devices, and that does not wait for them to come back."""
+        had: set[Pod | None] = set()
         for key in use.keys:
             *others, newest = self._uses_of[key].values()
-            had = {other.pod for other in others if other.is_started or other is use} - {newest.pod}
+            had |= {other.pod for other in others if other.is_started or other is use} - {newest.pod}
             is_over = newest.is_known and not self._tracks[key].is_named
             if (newest is use or not use.is_back) and not is_over:
                 had.add(newest.pod)
-            if any(pod in self._pods and pod not in self._waiting_for(use) for pod in had):
-                return True
-        return False
+        living = had & self._pods.keys()
+        return bool(living) and not living <= self._waiting_for(use)
 
     def _waiting_for(self, use: AllocationRecord) -> set[Pod]:
         """Return the pods that have the devices, or other replicas of them, now, and cannot start before a scrub.

@@ -20,7 +20,7 @@ from ...errors import CheckpointError, InvalidValueError
 from ...model.names import check_claim_uid
 from ...storage import locks, reading
 from ...storage.files import why_no_file
-from ...supervision.claimed import CLAIMS
+from ...supervision.claimed import CLAIMS, SERIALIZE
 from .cdi_specs import current, kind_of, record_of
 from .checkpoint import Store
 from .metadata import MetadataFiles
@@ -59,7 +59,7 @@ class ClaimFiles:
     def __init__(self, driver: str, *, directory: Path, cdi: CdiDirectory, host: Host) -> None:
         self.store = Store(directory / CLAIMS)
         self.metadata = MetadataFiles(directory, driver=driver, host=host)
-        self.locks = Locks(directory / "serialize.lock")
+        self.locks = Locks(directory / SERIALIZE)
         self._kind = kind_of(driver)
         self._cdi = cdi
         self._host = host

@@ -28,6 +28,7 @@ from ...errors import CheckpointError
 from ...model.edits import Mount
 from ...model.names import check_claim_uid
 from ...storage import files
+from ...supervision.claimed import METADATA
 from ..render import render_device
 from ..standard_attributes import standard_attributes
 
@@ -58,7 +59,7 @@ class MetadataFiles:
     """
 
     def __init__(self, directory: Path, *, driver: str, host: Host) -> None:
-        self._directory = directory / "metadata"
+        self._directory = directory / METADATA
         self._driver = driver
         self._host = host
 

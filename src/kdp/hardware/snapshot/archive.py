@@ -323,7 +323,7 @@ def unpack_temporarily(file: str | os.PathLike[str]) -> Path:
     """Unpack a snapshot into a new temporary directory, which is removed by the end of the process.
 
     Raises:
-        ConfigurationError: It cannot be read, as `read` tells, or there is no room to unpack it.
+        ConfigurationError: `read` refuses it, or there is no room to unpack it.
     """
     snapshot = read(file)
     try:

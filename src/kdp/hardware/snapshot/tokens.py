@@ -350,7 +350,7 @@ def without(
     search = _Search(public, rules)
     for text in hidden:
         search.text(text)
-    # Those that are known come first, whole: a rule may take a part of one, and leave the rest.
+    # Known secrets come first, whole: a rule may replace a part of one, and leave the rest.
     known = {*known, *search.found}
     replaced = {name: search.text(text) for name, text in _without_words(texts, known).items()}
     search.found |= known

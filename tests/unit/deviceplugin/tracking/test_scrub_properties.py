@@ -352,8 +352,8 @@ MUTANTS = [
     Mutant(
         11,
         "a pod that waits is waited for",
-        "and pod not in self._waiting_for(use)",
-        "",
+        "bool(living) and not living <= self._waiting_for(use)",
+        "bool(living)",
     ),
     Mutant(
         11,
