@@ -14,6 +14,9 @@ import attrs
 import pytest
 import yaml
 
+from kdp.cli.invocation import Invocation
+from kdp.daemon import settings as kdp_settings
+
 from .nodekit import Missing
 from .nodekit.tools import tool
 from .test_manifests import EXAMPLES, render
@@ -191,6 +194,25 @@ CHOICES: Final = {
     "memory": Choice(("--memory-limit=200Mi",), {"resources": {"limits": {"memory": "200Mi"}}}),
     "no policy": Choice(("--no-network-policy",), {"networkPolicy": {"enabled": False}}),
     "scraped": Choice(("--metrics-from=monitoring",), {"networkPolicy": {"metricsFrom": "monitoring"}}),
+    "Events": Choice(("--events=on",), {"config": {"events": True}}),
+    "eviction": Choice(
+        ("--on-unhealthy=evict", "--evict-after=10m", "--evict-limit=5"),
+        {"config": {"on-unhealthy": "evict", "evict-after": "10m", "evict-limit": 5}},
+    ),
+    "a startup taint": Choice(
+        ("--startup-taint=example.com/starting",), {"config": {"startup-taint": "example.com/starting"}}
+    ),
+    "a startup taint beside a toleration": Choice(
+        ("--startup-taint=a.b/c", "--toleration=gpu"),
+        {"config": {"startup-taint": "a.b/c"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]},
+    ),
+    "a startup taint and no toleration": Choice(
+        ("--startup-taint=a.b/c", "--toleration=none"), {"config": {"startup-taint": "a.b/c"}, "tolerations": []}
+    ),
+    "all that asks the API server": Choice(
+        ("--events=on", "--on-unhealthy=evict", "--startup-taint=a.b/c", "--openshift"),
+        {"config": {"events": "on", "on-unhealthy": "evict", "startup-taint": "a.b/c"}, "openshift": True},
+    ),
     "OpenShift": Choice(("--openshift",), {"openshift": True}),
     "OpenShift without a type": Choice(("--openshift", "--selinux-type=none"), {"openshift": True, "selinuxType": ""}),
 }
@@ -211,6 +233,108 @@ def test_a_choice_is_the_same_as_an_option_and_as_a_value(
 
     assert templated(helm, minimal, "--values", tmp_path / "values.yaml") == expected
     assert templated(helm, write(tmp_path / "chart", "minimal", *choice.options)) == expected
+
+
+# -- what the process sees ---------------------------------------------------------------------------------------------
+
+SETTINGS_GIVEN: Final[dict[str, Object]] = {
+    "places": {
+        "kubelet-root": "/data/kubelet",
+        "device-plugin-dir": "/a",
+        "pod-resources-dir": "/b",
+        "pods-api-dir": "/c",
+        "state-dir": "/srv/kdp",
+        "log-format": "json",
+        "log-level": "debug",
+        "when-no-devices": "not-ready",
+    },
+    "nothing": {"poll-interval": None, "state-dir": None},
+    "the watcher": {"registration": "watcher", "plugins-registry-dir": "/data/registry", "driver-name": "a.example"},
+    "CDI": {"cdi": "only", "cdi-dir": "/etc/cdi", "cdi-names": "both"},
+    "measures": {"http": ":9", "http-details": "all", "metrics": "pods", "status-page": "on"},
+    "Events": {"events": "on", "startup-taint": "example.com/starting"},
+    "eviction": {"on-unhealthy": "evict", "evict-after": "10m", "evict-limit": 5, "evict-dry-run": "on"},
+    "labels": {"labels": "nfd", "labels-dir": "/srv/features.d"},
+    "health": {"poll-interval": 7.5, "health-policy": {"failures": 2, "hold_down": 30}, "policy": "spread"},
+    "sharing": {
+        "replicas": 4,
+        "replicas-for": {"model=A*": 8, "b": 1},
+        "replica-placement": "packed",
+        "replica-limit": 1,
+        "replica-resource": "shared",
+        "release-policy": "scrub",
+    },
+    "a driver": {
+        "mode": "dra",
+        "driver-name": "a.example",
+        "health-taint": "off",
+        "replaces": "example.com/other",
+        "device-status": "on",
+        "device-metadata": "on",
+    },
+    "a pool's driver": {"mode": "dra", "pool": "fabric"},
+    "a controller": {"mode": "dra-controller", "pool": "fabric", "pool-nodes": {"a": "b", "c": "d"}},
+}
+"""Settings as a file has them; with one of a mode, the mode."""
+
+
+def shown(value: object) -> str:
+    """Return a setting's value as a flag has it."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={shown(each)}" for key, each in value.items())  # pyright: ignore[reportUnknownVariableType]
+    return "none" if value is None else str(value)
+
+
+def seen(arguments: list[str], files: dict[str, str], tmp_path: Path) -> kdp_settings.Settings:
+    """Return the settings that a process has, started with these arguments, with these files in /etc/kdp."""
+    assert arguments[:2] == ["run", "minimal"]
+    flags: dict[str, str] = dict(each[2:].replace("$$", "$").split("=", 1) for each in arguments[2:])
+    config = None
+    if "config" in flags:
+        config = tmp_path / Path(flags.pop("config")).name
+        config.write_text(files[config.name])
+    flags.pop("http", None)
+    given = {"node_name": "node0"} | {key.replace("-", "_"): text for key, text in flags.items()}
+    made = Invocation(targets=(), assignments=(), config=config, flags=given, checks_needs=False).settings()
+    return attrs.evolve(made, http=None)  # a pod has one in any case
+
+
+def in_pod(objects: dict[tuple[str, str], Object], tmp_path: Path) -> kdp_settings.Settings:
+    files: dict[str, str] = {}
+    arguments: list[str] = []
+    for (kind, _), held in objects.items():
+        if kind == "ConfigMap":
+            files |= held["data"]
+        elif kind in ("DaemonSet", "Deployment"):
+            arguments = held["spec"]["template"]["spec"]["containers"][0]["args"]
+    return seen(arguments, files, tmp_path)
+
+
+def test_every_setting_is_given() -> None:
+    given = {key for held in SETTINGS_GIVEN.values() for key in held}
+
+    assert given == {setting.key for setting in kdp_settings.SETTINGS.values() if not setting.of_place}
+
+
+@pytest.mark.parametrize("given", SETTINGS_GIVEN.values(), ids=SETTINGS_GIVEN.keys())
+def test_a_chart_dropped_options_that_were_in_the_configuration_file(helm: Path, tmp_path: Path, given: Object) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(yaml.safe_dump(given, sort_keys=False))
+    flags = [f"--{key}={shown(value)}" for key, value in given.items()]
+    named = {"node_name": "node0"}
+    read = Invocation(targets=(), assignments=(), config=file, flags=named, checks_needs=False).settings()
+    expected = attrs.evolve(read, http=None)
+
+    for number, source in enumerate((flags, [f"--config={file}"])):
+        (tmp_path / str(number)).mkdir()
+        assert in_pod(plain("minimal", *source), tmp_path / str(number)) == expected
+        assert in_pod(templated(helm, write(tmp_path / f"chart-{number}", "minimal", *source)), tmp_path) == expected
+    fixed = [f"--{key}={given[key]}" for key in ("mode", "driver-name", "pool", "device-status") if key in given]
+    values = {key: shown(value) for key, value in given.items() if f"--{key}={value}" not in fixed}
+    numbers = {key: given[key] for key in values if isinstance(given[key], (int, float))}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"config": values | numbers}))
+    chart = write(tmp_path / "by-value", "minimal", *fixed)
+    assert in_pod(templated(helm, chart, "--values", tmp_path / "values.yaml"), tmp_path) == expected
 
 
 def test_a_list_and_a_mapping_reach_the_class(helm: Path, tmp_path: Path) -> None:
@@ -264,6 +388,15 @@ def test_a_parameter_that_takes_other_rights_is_refused(helm: Path) -> None:
     assert run(helm, "template", "a", chart, "--set=config.set.mig=mixed")
 
 
+MONITORED: Final[Object] = {
+    "port": "http",
+    "honorLabels": True,
+    "interval": "30s",
+    "relabelings": [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}],
+}
+"""What a monitor says of the pods' port: each series gets the name of its node."""
+
+
 def test_a_pod_monitor_selects_the_pods_by_their_port(helm: Path, minimal: Path) -> None:
     objects = templated(helm, minimal, "--set=config.metrics=on,podMonitor.enabled=true,podMonitor.labels.team=a")
 
@@ -272,7 +405,8 @@ def test_a_pod_monitor_selects_the_pods_by_their_port(helm: Path, minimal: Path)
     pod = daemon_set["spec"]["template"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     (port,) = pod["spec"]["containers"][0]["ports"]
-    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": port["name"], "honorLabels": True, "interval": "30s"}]
+    assert port["name"] == MONITORED["port"]
+    assert monitor["spec"]["podMetricsEndpoints"] == [MONITORED]
     assert monitor["metadata"]["labels"]["team"] == "a"
     said = refused(
         helm, "template", "a", minimal, "--set=config.metrics=on,podMonitor.enabled=true,config.http=127.0.0.1:9"
@@ -293,7 +427,7 @@ def test_a_service_monitor_selects_a_service_that_selects_the_pods(helm: Path, m
     (port,) = service["spec"]["ports"]
     (of_pod,) = pod["spec"]["containers"][0]["ports"]
     assert (port["targetPort"], port["port"]) == (of_pod["name"], of_pod["containerPort"]) == ("http", 9)
-    assert monitor["spec"]["endpoints"] == [{"port": port["name"], "honorLabels": True, "interval": "30s"}]
+    assert monitor["spec"]["endpoints"] == [MONITORED]
     assert monitor["metadata"]["labels"]["team"] == "a"
     assert service["spec"]["publishNotReadyAddresses"] is True
     said = refused(
@@ -347,6 +481,68 @@ def test_a_committed_chart_passes_and_takes_any_release(helm: Path, chart: Path)
     assert container["image"] == f"registry.example.com/{chart.name}:9@sha256:0a"
 
 
+def test_a_release_adds_what_good_charts_let_add(helm: Path, minimal: Path, tmp_path: Path) -> None:
+    values: Object = {
+        "config": {"events": "on"},
+        "podLabels": {"team": "a"},
+        "podAnnotations": {"example.com/a": "b"},
+        "updateStrategy": {"type": "OnDelete", "rollingUpdate": None},
+        "extraEnv": [{"name": "A", "value": "b"}],
+        "extraVolumes": [{"name": "more", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+        "serviceAccount": {"name": "widgets", "annotations": {"example.com/role": "r"}},
+        "test": {"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "9Mi"}}},
+    }
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    objects = templated(helm, minimal, "--values", file)
+    daemon_set = objects["DaemonSet", "kdp-minimal"]
+    metadata, pod = (daemon_set["spec"]["template"][name] for name in ("metadata", "spec"))
+    assert metadata["labels"] == {"app.kubernetes.io/name": "kdp-minimal", "team": "a"}
+    assert metadata["annotations"] == values["podAnnotations"]
+    assert daemon_set["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    (container,) = pod["containers"]
+    assert container["env"][-1] == values["extraEnv"][0]
+    assert pod["volumes"][-1] == values["extraVolumes"][0]
+    assert container["volumeMounts"][-1] == values["extraVolumeMounts"][0]
+    assert objects["ServiceAccount", "widgets"]["metadata"]["annotations"] == {"example.com/role": "r"}
+    assert pod["serviceAccountName"] == "widgets"
+    (subject,) = objects["ClusterRoleBinding", "kdp-minimal"]["subjects"]
+    assert subject["name"] == "widgets"
+    (condition,) = objects["ValidatingAdmissionPolicy", "kdp-minimal-events"]["spec"]["matchConditions"]
+    assert f"'system:serviceaccount:{NAMESPACE}:widgets'" in condition["expression"]
+
+    again = templated(helm, minimal, "--values", file, "--set=serviceAccount.create=false")
+    assert {*objects} - {*again} == {("ServiceAccount", "widgets")}
+    tested = yaml.safe_load(run(helm, "template", "a", minimal, "--values", file, "-s", "templates/tests/device.yaml"))
+    (container,) = tested["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "1"},
+        "limits": {"memory": "9Mi", "example.com/fuse": 1},
+    }
+
+
+def test_a_pod_waited_for_ever_for_a_directory_that_only_some_nodes_have(helm: Path) -> None:
+    """Nodes with a read-only system let nobody make it, and on the others an empty one was left."""
+    chart = ROOT / "deploy/charts/kdp-nvidia-gpu"
+
+    def given(*arguments: str) -> dict[str, str]:
+        (daemon_set,) = (each for (kind, _), each in templated(helm, chart, *arguments).items() if kind == "DaemonSet")
+        volumes = daemon_set["spec"]["template"]["spec"]["volumes"]
+        return {each["hostPath"]["path"]: each["hostPath"]["type"] for each in volumes if "hostPath" in each}
+
+    usual = given()
+    assert [path for path, kind in usual.items() if kind != "Directory" and not path.startswith("/var/")] == []
+    assert not [path for path in usual if path.startswith(("/usr", "/opt", "/etc"))]
+    chosen = given("--set=optionalPaths={/etc/containerd,/opt/nvidia-container}")
+    assert chosen == {**usual, "/etc/containerd": "Directory", "/opt/nvidia-container": "Directory"}
+    assert "/optionalPaths/0" in refused(helm, "template", "a", chart, "--set=optionalPaths={/etc/shadow}")
+    options = ("--optional-path=/etc/containerd", "--optional-path=/opt/nvidia-container")
+    (plainly,) = (each for (kind, _), each in plain("nvidia-gpu", *options).items() if kind == "DaemonSet")
+    volumes = plainly["spec"]["template"]["spec"]["volumes"]
+    assert {each["hostPath"]["path"]: each["hostPath"]["type"] for each in volumes if "hostPath" in each} == chosen
+
+
 def test_a_chart_that_cleans_up_asks_for_no_device_and_is_ready_when_nothing_is_left(
     helm: Path, tmp_path: Path
 ) -> None:
@@ -376,7 +572,7 @@ def test_the_schema_says_what_each_value_is(minimal: Path) -> None:
 
 
 EVERYTHING: Final[Object] = {
-    "config": {"metrics": "on", "http": ":9400"},
+    "config": {"metrics": "on", "http": ":9400", "events": "on", "startup-taint": "example.com/starting"},
     "podMonitor": {"enabled": True},
     "dashboard": {"enabled": True},
     "rules": {"enabled": True},

@@ -155,10 +155,10 @@ def test_without_nvidias_runtime_nothing_is_listed(make: Make) -> None:
     with pytest.raises(kdp.NotReady) as caught:
         backend.open()
     assert str(caught.value).startswith(
-        f"strategies={strategy} needs NVIDIA's container runtime, and without it containers start with no GPU; none of "
-        "/etc/nvidia-container-runtime/config.toml, "
+        f"strategies={strategy} needs NVIDIA's container runtime, and without it containers start with no GPU; the "
+        "plugin's own container has no GPU of it, and sees none of /etc/nvidia-container-runtime/config.toml, "
     )
-    assert str(caught.value).endswith("or set nvidia_runtime=true if it is where the plugin cannot see it")
+    assert str(caught.value).endswith("or set nvidia_runtime=true if the runtime is where the plugin cannot see it")
 
 
 @pytest.mark.parametrize("place", RUNTIME_PLACES[:1])
@@ -219,7 +219,8 @@ def test_needs_declares_all_that_is_read(make_node: MakeNode, strategies: list[S
     assert found(backend)
     needs = backend.needs()
     assert _LOOKED
-    assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in needs.host_paths)] == []
+    declared = (*needs.host_paths, *needs.optional_paths)
+    assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in declared)] == []
     assert ("/etc/cdi" in needs.host_paths) == ("cdi" in strategies)
 
 

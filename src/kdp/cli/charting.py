@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from .. import manifests
-from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, KdpError
 from ..hardware import Host
 from ..manifests.chart_values import ChartFacts, offered, setting_schema, split_image
 from ..manifests.deployment import CONFIG_DIR
 from ..model.devices import Version
 from ..model.quantities import Quantity
-from .config import read as read_config
 from .convert import ConversionError, convert, describe, schema_of
 from .invocation import Invocation, needs_of
 from .targets import documented, lacking, settable
 
 if TYPE_CHECKING:
-    from ..daemon.setting import GivenValue
+    from ..daemon.setting import Setting
     from ..manifests.chart_values import Schema
     from ..manifests.deployment import Deployment
     from ..manifests.placement import Placement
@@ -40,7 +38,9 @@ _MONITORING = Path(manifests.__file__).parent / "monitoring"
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?)")
 
 
-def facts_of(invocation: Invocation, deployment: Deployment, placement: Placement) -> ChartFacts:
+def facts_of(
+    invocation: Invocation, deployment: Deployment, placement: Placement, optional_paths: tuple[str, ...]
+) -> ChartFacts:
     """Return the facts of an invocation's chart, after its plan was made.
 
     Raises:
@@ -52,13 +52,11 @@ def facts_of(invocation: Invocation, deployment: Deployment, placement: Placemen
     tag = split_image(placement.image)["tag"]
     version = _VERSION.fullmatch(tag)
     arguments = {name: value for name, value in recipe.arguments.items() if not isinstance(value, Host)}
-    names = {setting.name for setting in offered(plan.settings.mode)}
-    file: Mapping[str, GivenValue] = read_config(invocation.config).settings
+    settings = invocation.passed_on(with_file=deployment.config_label is None)
     if deployment.config_label is not None:  # then the files stay files, and a value would hide what is in them
         arguments = {name: arguments[name] for name, _, _ in invocation.parameters()}
-        file = {}
     given = {name: _plain(name, value, deployment.files) for name, value in arguments.items()}
-    about = (inspect.getdoc(recipe.cls) or deployment.name).partition("\n")[0]
+    about = inspect.cleandoc(recipe.cls.__doc__ or f"Devices of {deployment.target}").partition("\n")[0]
     return ChartFacts(
         version=version[1] if version is not None else __version__,
         app_version=tag or __version__,
@@ -67,31 +65,22 @@ def facts_of(invocation: Invocation, deployment: Deployment, placement: Placemen
         resource=plan.backends[0].resource,
         parameters=_parameters_schema(recipe.cls, given),
         fixed=_fixed(recipe),
-        config=_config(invocation, file, names),
+        config={
+            setting.key: _typed(setting, settings[setting.name])
+            for setting in offered(plan.settings.mode)
+            if setting.name in settings
+        },
         given=given,
+        optional_paths=optional_paths,
         dashboard=(_MONITORING / "dashboard.json").read_text(),
         rules=(_MONITORING / "rules.yaml").read_text(),
     )
 
 
-def _config(invocation: Invocation, file: Mapping[str, GivenValue], names: set[str]) -> dict[str, Any]:
-    """Return the settings that were given by flag, variable, or file, by key."""
-    found: dict[str, Any] = {}
-    for name in (name for name in SETTINGS if name in names):
-        setting = SETTINGS[name]
-        value: object = invocation.given(name) or (file[name].value if name in file else None)
-        if value is None:
-            continue
-        if isinstance(value, Mapping):  # as in a flag, which keeps their order
-            pairs = cast("Mapping[object, object]", value)
-            value = ",".join(f"{key}={'none' if each is None else each}" for key, each in pairs.items())
-        is_text = setting_schema(setting).get("type") == "string"
-        found[setting.key] = value if is_text or not isinstance(value, str) else _number(value)
-    return found
-
-
-def _number(text: str) -> object:
-    """Return a number that was given as text, as YAML has it, and any other text as it is."""
+def _typed(setting: Setting, text: str) -> object:
+    """Return a setting's text, and a number as YAML has it."""
+    if setting_schema(setting).get("type") == "string":
+        return text
     if re.fullmatch(r"0|[1-9][0-9]{0,8}", text):
         return int(text)
     return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,6}", text) else text

@@ -104,6 +104,14 @@ def text_of(path: Path) -> str:
         raise ConfigurationError(f"configuration file {path}: is not UTF-8 text") from error
 
 
+def as_text(value: object) -> str:
+    """Return a setting's value as a flag has it: of a mapping, pairs with commas between them."""
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value)
+        return ",".join(f"{key}={as_text(each)}" for key, each in pairs.items())
+    return "none" if value is None else str(value)
+
+
 def seen_in(path: Path, name: str) -> list[str]:
     """Return what a file seems to give for a setting, although it may be no YAML, JSON, or TOML any more."""
     words = name.replace("_", "[-_]")

@@ -22,7 +22,7 @@ from ..hardware import Host
 from ..model.backend import DeviceBackend
 from ..model.needs import Needs
 from ..supervision.backend_validation import agreed_host
-from .config import ConfigFile
+from .config import ConfigFile, as_text
 from .config import read as read_config
 from .targets import Recipe, addressed, assign, current, is_file, load
 
@@ -82,6 +82,22 @@ class Invocation:
     def given(self, name: str) -> str | None:
         """Return what a flag or a variable says of a setting, as text; None: neither does."""
         return self.flags.get(name) or os.environ.get(SETTINGS[name].variable) or None
+
+    def passed_on(self, *, with_file: bool) -> dict[str, str]:
+        """Return the settings that another process is to have, by name, as texts that flags and variables take.
+
+        Args:
+            with_file: Whether the configuration file counts: the other process does not read it.
+        """
+        file = read_config(self.config).settings if with_file else {}
+        found: dict[str, str] = {}
+        for name, setting in SETTINGS.items():
+            text = None if setting.of_place else self.given(name)  # a flag may be about this machine
+            if text is None and name in file:
+                text = as_text(file[name].value)
+            if text is not None:
+                found[name] = text
+        return found
 
     def _settings(self, file: ConfigFile) -> Settings:
         flags = {name: GivenValue(SETTINGS[name].flag, text) for name, text in self.flags.items() if text is not None}

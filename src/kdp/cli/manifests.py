@@ -48,7 +48,16 @@ _LARGEST: Final = 900_000
 """Bytes of files; an object of the API has at most one MiB."""
 
 _GROUPS: Final = {
-    "What is written": ("kind", "output", "name", "namespace", "probing", "executable", "extended_resource"),
+    "What is written": (
+        "kind",
+        "output",
+        "name",
+        "namespace",
+        "probing",
+        "executable",
+        "optional_paths",
+        "extended_resource",
+    ),
     "Pods and their nodes": (
         "image",
         "image_pull_secret",
@@ -116,6 +125,13 @@ class _Command(GroupedCommand):
     help="Where the command kdp is on the node, for a systemd unit.",
 )
 @click.option(
+    "--optional-path",
+    "optional_paths",
+    multiple=True,
+    metavar="DIR",
+    help="A directory that the class reads where it is, and that all nodes of these pods have; may be repeated.",
+)
+@click.option(
     "--extended-resource",
     is_flag=True,
     help="With --mode dra: pods may also request the class's resource by number.",
@@ -137,6 +153,7 @@ def command(
     placing: Placing,
     probing: Probing,
     executable: str,
+    optional_paths: tuple[str, ...],
     extended_resource: bool,
     assignments: tuple[str, ...],
     config: Path | None,
@@ -166,13 +183,17 @@ def command(
             check_directory(output, _FIRST_FILES[kind])
         chosen = _chosen(config, config_label)
         invocation = _invocation(target, assignments, chosen, flags)
-        deployment = _deployment(invocation, kind, name, extended_resource, probing, config_label or None)
+        deployment = _deployment(
+            invocation, kind, name, extended_resource, probing, optional_paths, config_label or None
+        )
         if kind == "systemd":
             written = {"": unit(deployment, executable=executable)}
         else:
             placement = placing.placement(deployment.needs, is_controller=deployment.is_controller)
             if kind == "helm":
-                written = chart(deployment, placement, facts_of(invocation, deployment, placement), to_yaml=to_yaml)
+                written = chart(
+                    deployment, placement, facts_of(invocation, deployment, placement, optional_paths), to_yaml=to_yaml
+                )
             else:
                 files = {"": daemon_set(deployment, placement)} if kind == "yaml" else base(deployment, placement)
                 written = {name: to_yaml(documents) for name, documents in files.items()}
@@ -222,6 +243,7 @@ def _deployment(
     name: str | None,
     extended_resource: bool,
     probing: Probing,
+    chosen_paths: tuple[str, ...],
     config_label: str | None,
 ) -> Deployment:
     in_container = kind != "systemd"
@@ -237,6 +259,12 @@ def _deployment(
     reads_labels = config_label is not None
     _check_cluster(backend, plan, in_container=in_container, extended_resource=extended_resource)
     needs, found = needs_of(backend), _found(backend, plan)
+    for chosen in chosen_paths:
+        if chosen not in needs.optional_paths:
+            known = ", ".join(needs.optional_paths) or "none"
+            raise ConfigurationError(
+                f"--optional-path {chosen}: {type(backend).__name__} does not read it where it is; it names {known}"
+            )
     cluster = _cluster(backend, plan, found or {}, extended_resource=extended_resource, reads_labels=reads_labels)
     is_controller = cluster is not None and cluster.is_controller  # whose devices are not this machine's
     nodes = [] if found is None or is_controller else _nodes(found, plan.host)
@@ -245,8 +273,10 @@ def _deployment(
     if not is_controller and not nodes:
         has_devices = any((found or {}).values())
         needs = _with_all_of_it(needs, backend, has_devices=has_devices, takes_host=invocation.takes_host)
-    options = _options(invocation)
-    named = [config] if kind != "helm" else []  # where it becomes values
+    # A chart has no file of the settings, unless a label names one: they are values, or fixed.
+    becomes_values = kind == "helm" and not reads_labels
+    options = {SETTINGS[name].flag: text for name, text in invocation.passed_on(with_file=becomes_values).items()}
+    named = [] if becomes_values else [config]
     for path in (*named, *(value for _, _, value in invocation.parameters())):
         if isinstance(path, Path) and is_pipe(path):
             raise ConfigurationError(f"{path}: it is a pipe, which only this command can read; give a file")
@@ -258,7 +288,7 @@ def _deployment(
             if os.path.isfile(each) and not each.name.startswith("."):
                 _carried(each, files)
         options = {"--config": CONFIG_DIR, "--config-label": config_label, **options}
-    elif config is not None and kind != "helm":  # where it becomes values
+    elif config is not None and not becomes_values:
         path = _carried(config, files) if in_container else str(config.absolute())
         options = {"--config": path, **options}
         restarts_with = hashlib.sha256(read(config, limit=MAX_CONFIG_BYTES)).hexdigest()[:16]
@@ -276,6 +306,7 @@ def _deployment(
         cluster=cluster,
         account=_account(plan, in_container=in_container, reads_labels=reads_labels),
         config_label=config_label,
+        chosen_paths=chosen_paths if kind != "helm" else needs.optional_paths,  # values choose
         driver=plan.settings.driver_name or (driver_of(backend.resource) if backend.resource is not None else None),
     )
     return deployment_of(
@@ -419,11 +450,6 @@ def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, has_devices: bool, 
         why = "discovers no device here and declares nothing below /dev in 'needs', so it is given /dev to read"
     warn(f"{type(backend).__name__} {why}; run this where its hardware is{elsewhere}, or say in 'needs' what it reads")
     return attrs.evolve(needs, host_paths=(*needs.host_paths, *wanted))
-
-
-def _options(invocation: Invocation) -> dict[str, str]:
-    """Return the settings that were given by flag or variable, by flag: the process will have no variables of ours."""
-    return {SETTINGS[name].flag: text for name in _PASSED_ON if (text := invocation.given(name)) is not None}
 
 
 def _parameters(invocation: Invocation, files: dict[str, str] | None) -> list[str]:

@@ -22,6 +22,7 @@ from ..daemon.found_sockets import POD_VOLUME
 from ..daemon.settings import DEFAULT_LABELS_DIR, SETTINGS
 from . import chart_texts as texts
 from .chart_values import offered, values_schema, values_text
+from .cluster import Account
 from .deployment import Deployment, default_http
 from .kubernetes import daemon_set, probes_of, security_level
 
@@ -33,10 +34,17 @@ Document = dict[str, Any]
 ToYaml = Callable[[Iterable[Document]], str]
 
 _NAME: Final = "kdp-name-of-release"
+_ACCOUNT: Final = "kdp-account-of-release"
+_TAINT: Final = "kdp-taint-of-release"
 _NAMESPACE: Final = "kdp-namespace-of-release"
 _FULL: Final = '{{ include "kdp.name" . }}'
-_QUOTED: Final = {_NAME: '{{ include "kdp.name" . | quote }}', _NAMESPACE: "{{ .Release.Namespace | quote }}"}
-_WHOLE = re.compile(rf": ({_NAME}|{_NAMESPACE})$", re.MULTILINE)
+_QUOTED: Final = {
+    _NAME: '{{ include "kdp.name" . | quote }}',
+    _NAMESPACE: "{{ .Release.Namespace | quote }}",
+    _ACCOUNT: '{{ include "kdp.account-name" . | quote }}',
+}
+_WHOLE = re.compile(rf": ({_NAME}|{_NAMESPACE}|{_ACCOUNT})$", re.MULTILINE)
+_USER = re.compile(rf"(system:serviceaccount:{_NAMESPACE}):{_NAME}")
 _LINE = re.compile(r"^(?P<indent> *)(?P<item>- )?'@@(?P<number>\d+)@@'(: null)?$", re.MULTILINE)
 _INLINE = re.compile(r"'@@(\d+)@@'")
 _SHIFTED = re.compile(r"nindent (\d+)")
@@ -46,7 +54,7 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
     """Return a chart's files by their paths in it."""
     marks = _Marks(to_yaml)
     documents = daemon_set(
-        attrs.evolve(deployment, name=_NAME, files=deployment.files or {"none": ""}),
+        attrs.evolve(_with_whole_account(deployment), name=_NAME, files=deployment.files or {"none": ""}),
         attrs.evolve(placement, namespace=_NAMESPACE, openshift=True, network_policy=True, metrics_from=None),
     )
     files: dict[str, str] = {}
@@ -60,20 +68,18 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
         elif kind == "ConfigMap":
             document["data"] = marks.inline("{{- toYaml .Values.files | nindent 2 }}")
             files["templates/configmap.yaml"] = _if(".Values.files", marks.text(document))
-        elif kind == "SecurityContextConstraints" or (kind == "ServiceAccount" and not deployment.has_account):
-            name = "securitycontextconstraints" if kind.startswith("Sec") else "serviceaccount"
-            if kind.startswith("Sec") and placement.selinux_type is not None:
+        elif kind == "SecurityContextConstraints":
+            if placement.selinux_type is not None:
                 _with_selinux(document, marks)
-            files[f"templates/{name}.yaml"] = _if(".Values.openshift", marks.text(document))
+            files["templates/securitycontextconstraints.yaml"] = _if(".Values.openshift", marks.text(document))
         elif document is documents[-1]:
             _with_values(document, deployment, facts, marks)
             files[f"templates/{kind.lower()}.yaml"] = marks.text(document)
         else:
-            name, text = kind.lower(), marks.text(document)
-            number = sum(path.startswith(f"templates/{name}") for path in files)
-            if kind == "DeviceClass":
-                text = _if(".Values.deviceClass.create", text)
-            files[f"templates/{name}{f'-{number + 1}' if number else ''}.yaml"] = text
+            name = kind.lower()
+            number = sum(bool(re.fullmatch(rf"templates/{name}(-\d+)?\.yaml", path)) for path in files)
+            path = f"templates/{name}{f'-{number + 1}' if number else ''}.yaml"
+            files[path] = _of_account(document, deployment, marks)
     if deployment.needs.host_network:  # there it would do nothing
         files.pop("templates/networkpolicy.yaml", None)
     workload = documents[-1]["kind"].lower()
@@ -88,6 +94,7 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
             http=_default_http(deployment, measures=False),
             metrics=_default_http(deployment, measures=True),
             uninstall=_uninstall(deployment, facts),
+            account=texts.ASKS if _may_ask(deployment) else "true",
         ),
         "templates/NOTES.txt": _notes(deployment, facts, workload),
         "templates/_monitoring.tpl": texts.SCRAPED,
@@ -128,6 +135,8 @@ class _Marks:
         plain = self._to_yaml([document]).replace("{{", '{{ "{{" }}')
         # A name of digits alone would be a number to YAML.
         plain = _WHOLE.sub(lambda found: f": {_QUOTED[found[1]]}", plain)
+        plain = _USER.sub(lambda found: f'{found[1]}:{{{{ include "kdp.account-name" . }}}}', plain)
+        plain = plain.replace(_TAINT, '{{ include "kdp.setting" (list . "startup-taint") }}')
         plain = plain.replace(_NAMESPACE, "{{ .Release.Namespace }}").replace(_NAME, _FULL)
         lines = _LINE.sub(lambda found: self._lines(found["number"], found["indent"]), plain)
         return _INLINE.sub(lambda found: self._texts[int(found[1])], lines)
@@ -148,6 +157,78 @@ def _filled(text: str, **parts: str) -> str:
 
 
 # -- the objects -------------------------------------------------------------------------------------------------------
+
+
+def _may_ask(deployment: Deployment) -> bool:
+    """Return whether values decide that a plugin asks the API server; a driver, and one whose labels count, does."""
+    return deployment.cluster is None and deployment.config_label is None
+
+
+def _with_whole_account(deployment: Deployment) -> Deployment:
+    """Return a deployment whose plugin does in the cluster all that it can do, if values decide what it does."""
+    if deployment.cluster is not None:
+        return deployment
+    account = Account(events=True, evicts=True, startup_taint=_TAINT, reads_labels=deployment.config_label is not None)
+    fields = {} if _may_ask(deployment) else deployment.fields
+    return attrs.evolve(deployment, account=account, fields=fields)
+
+
+def _setting(key: str) -> str:
+    return f'(include "kdp.setting" (list . "{key}"))'
+
+
+_ON: Final = {
+    "events": f'(eq {_setting("events")} "on")',
+    "evicts": f'(eq {_setting("on-unhealthy")} "evict")',
+    "taint": _setting("startup-taint"),
+}
+_ASKS: Final = '(include "kdp.account" .)'
+
+
+def _of_account(document: Document, deployment: Deployment, marks: _Marks) -> str:
+    """Return the template of an account, a right, a policy, or a class; of a plugin's, only if values ask for it."""
+    kind, called = document["kind"], document["metadata"]["name"]
+    is_optional = deployment.cluster is None
+    condition = None
+    if kind == "DeviceClass":
+        condition = ".Values.deviceClass.create"
+    elif kind == "ServiceAccount":
+        document["metadata"]["name"] = _ACCOUNT
+        document["metadata"] |= marks.block(
+            _WITH.format(field="annotations", value="serviceAccount.annotations", indent=2)
+        )
+        condition = ".Values.serviceAccount.create"
+        if is_optional:
+            condition = f"and {condition} (or {_ASKS} .Values.openshift)"
+    elif kind == "ClusterRoleBinding":
+        (subject,) = document["subjects"]
+        subject["name"] = _ACCOUNT
+    if is_optional and kind.startswith("Validating"):
+        condition = _ON["events" if called.endswith("-events") else "taint"]
+    elif is_optional and kind.startswith("ClusterRole"):
+        condition = _ASKS
+        if kind == "ClusterRole":
+            reads_labels = deployment.config_label is not None
+            document["rules"] = [
+                part for rule in document["rules"] for part in _rule(rule, marks, reads_labels=reads_labels)
+            ]
+    text = marks.text(document)
+    return text if condition is None else _if(condition, text)
+
+
+def _rule(rule: Document, marks: _Marks, *, reads_labels: bool) -> list[Any]:
+    """Return a right of a plugin with the condition that it is needed."""
+    (resource,) = rule["resources"]
+    events, evicts, taint = _ON.values()
+    needed = {
+        "events": events,
+        "pods": f"or {events} {evicts}",
+        "pods/eviction": evicts,
+        "nodes": f"or {evicts} {taint}{' true' if reads_labels else ''}",
+    }[resource]
+    if resource == "nodes":
+        rule["verbs"] = ["get", marks.inline(f"{{{{- if {taint} }}}}\n- patch\n{{{{- end }}}}")]
+    return [marks.inline(f"{{{{- if {needed} }}}}"), rule, marks.inline("{{- end }}")]
 
 
 def _with_policy(document: Document, marks: _Marks) -> Document:
@@ -182,6 +263,7 @@ def _with_selinux(document: Document, marks: _Marks) -> None:
 
 
 _WITH: Final = "{{{{- with .Values.{value} }}}}\n{field}:\n{{{{- toYaml . | nindent {indent} }}}}\n{{{{- end }}}}"
+_EXTRA: Final = "{{{{- with .Values.{value} }}}}\n{{{{- toYaml . | nindent 0 }}}}\n{{{{- end }}}}"
 _GIVEN: Final = "{{{{- with .Values.{value} }}}}\n{field}: {{{{ . | quote }}}}\n{{{{- end }}}}"
 
 
@@ -189,21 +271,30 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     """Put expressions in the place of what the values decide about the pods."""
     template = document["spec"]["template"]
     if not deployment.is_controller:
-        _without_surge(document, marks)
+        document["spec"]["updateStrategy"] = marks.block(_UPDATES)
+    template["metadata"]["labels"] |= marks.block(
+        "{{- with .Values.podLabels }}\n{{- toYaml . | nindent 0 }}\n{{- end }}"
+    )
+    template["metadata"] |= marks.block(_WITH.format(field="annotations", value="podAnnotations", indent=2))
     pod = template["spec"]
     made: Document = {}
     for field in ("priorityClassName", "runtimeClassName"):
         made |= marks.block(_GIVEN.format(field=field, value=field))
-    made |= marks.block(_WITH.format(field="tolerations", value="tolerations", indent=0))
+    tolerations = _WITH.format(field="tolerations", value="tolerations", indent=0)
+    made |= marks.block(tolerations if deployment.cluster is not None else texts.TOLERATIONS)
     made |= marks.block(_WITH.format(field="nodeSelector", value="nodeSelector", indent=2))
     made |= marks.block(_WITH.format(field="affinity", value="affinity", indent=2))
     made |= marks.block(
         "{{- with .Values.pullSecrets }}\nimagePullSecrets:\n"
         "{{- range . }}\n- name: {{ . | quote }}\n{{- end }}\n{{- end }}"
     )
-    if not deployment.has_account:
-        made |= marks.block(f"{{{{- if .Values.openshift }}}}\nserviceAccountName: {_QUOTED[_NAME]}\n{{{{- end }}}}")
+    pod["serviceAccountName"] = _ACCOUNT
+    if deployment.cluster is None:
+        made |= marks.block(
+            f"{{{{- if or {_ASKS} .Values.openshift }}}}\nserviceAccountName: {_QUOTED[_ACCOUNT]}\n{{{{- end }}}}"
+        )
         del pod["serviceAccountName"]
+        pod["automountServiceAccountToken"] = marks.inline('{{ include "kdp.account" . | default "false" }}')
     ours = ("priorityClassName", "runtimeClassName", "tolerations", "nodeSelector", "affinity", "imagePullSecrets")
     kept = {name: held for name, held in pod.items() if name not in ours}
     (container,) = kept["containers"]
@@ -217,17 +308,36 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     ]
     container["volumeMounts"] = [
         *([] if deployment.is_controller else [marks.inline(_MOUNTS)]),
-        *(_mount(folder.name, folder.seen_at, marks, writable=folder.writable) for folder in read),
+        *(
+            part
+            for folder in read
+            for part in _optional(
+                folder.path, _mount(folder.name, folder.seen_at, marks, writable=folder.writable), deployment, marks
+            )
+        ),
         *(each for each in container["volumeMounts"] if each["name"] == POD_VOLUME),
         marks.inline("{{- if .Values.files }}\n- name: config\n  mountPath: /etc/kdp\n  readOnly: true\n{{- end }}"),
+        marks.inline(_EXTRA.format(value="extraVolumeMounts")),
     ]
-    names = {folder.name for folder in read}
+    container["env"] = [
+        *container["env"],
+        *([marks.inline(texts.NODE_NAME)] if _may_ask(deployment) else []),
+        marks.inline(_EXTRA.format(value="extraEnv")),
+    ]
+    paths = {folder.name: folder.path for folder in read}
     kept["volumes"] = [
         *([] if deployment.is_controller else [marks.inline(_VOLUMES)]),
-        *(each for each in kept["volumes"] if each["name"] in names or each["name"] == POD_VOLUME),
+        *(
+            part
+            for each in kept["volumes"]
+            if each["name"] in paths
+            for part in _optional(paths[each["name"]], each, deployment, marks)
+        ),
+        *(each for each in kept["volumes"] if each["name"] == POD_VOLUME),
         marks.inline(
             f"{{{{- if .Values.files }}}}\n- name: config\n  configMap:\n    name: {_QUOTED[_NAME]}\n{{{{- end }}}}"
         ),
+        marks.inline(_EXTRA.format(value="extraVolumes")),
     ]
     selinux = container["securityContext"].pop("seLinuxOptions", None)
     if selinux is not None:
@@ -261,14 +371,16 @@ def _probes(*, cleans: bool) -> str:
     return _filled(texts.CLEANING_PROBES if cleans else texts.PROBES, exec=by_exec, http=by_http)
 
 
-def _without_surge(document: Document, marks: _Marks) -> None:
-    """Have the plugin's pod end before the one begins that cleans up after it."""
-    rolling = document["spec"]["updateStrategy"]["rollingUpdate"]
-    if rolling["maxSurge"]:
-        whole = "maxUnavailable: 10%\nmaxSurge: 0"
-        usual = "\n".join(f"{name}: {value}" for name, value in rolling.items())
-        text = f"{{{{- if .Values.cleanup }}}}\n{whole}\n{{{{- else }}}}\n{usual}\n{{{{- end }}}}"
-        document["spec"]["updateStrategy"]["rollingUpdate"] = marks.block(text)
+_UPDATES: Final = """\
+{{- if .Values.cleanup }}
+{{- /* The plugin's pod ends before the one begins that cleans up after it. */}}
+type: RollingUpdate
+rollingUpdate:
+  maxUnavailable: 10%
+  maxSurge: 0
+{{- else }}
+{{- toYaml .Values.updateStrategy | nindent 0 }}
+{{- end }}"""
 
 
 def _uninstall(deployment: Deployment, facts: ChartFacts) -> str:
@@ -302,6 +414,13 @@ _VOLUMES: Final = """\
     path: {{ .path | quote }}
     type: {{ ternary "DirectoryOrCreate" "Directory" (default false .made) }}
 {{- end }}"""
+
+
+def _optional(path: str, part: Document, deployment: Deployment, marks: _Marks) -> list[Any]:
+    """Return a volume or mount of a directory; of an optional one, with the condition that a value names it."""
+    if path not in deployment.needs.optional_paths:
+        return [part]
+    return [marks.inline(f'{{{{- if has "{path}" .Values.optionalPaths }}}}'), part, marks.inline("{{- end }}")]
 
 
 def _mount(name: str, path: str, marks: _Marks, *, writable: bool) -> Document:
@@ -367,11 +486,10 @@ def _notes(deployment: Deployment, facts: ChartFacts, workload: str) -> str:
 
 def _named(deployment: Deployment, facts: ChartFacts) -> str:
     """Return the options that tell ``kdp uninstall`` what the API server may still have of this plugin's nodes."""
-    named = f"--resource {facts.resource or 'RESOURCE'}"
     if deployment.cluster is not None:
-        named = f"--driver-name {deployment.cluster.driver}"
-    taint = deployment.account.startup_taint if deployment.account is not None else None
-    return named if taint is None else f"{named} --startup-taint {taint}"
+        return f"--driver-name {deployment.cluster.driver}"
+    taint = f"{{{{ with {_setting('startup-taint')} }}}} --startup-taint {{{{ . }}}}{{{{ end }}}}"
+    return f"--resource {facts.resource or 'RESOURCE'}{taint}"
 
 
 def _test(deployment: Deployment) -> str:
@@ -389,6 +507,5 @@ def _about(deployment: Deployment, facts: ChartFacts) -> Document:
         "type": "application",
         "version": facts.version,
         "appVersion": facts.app_version,
-        # Older API servers refuse recursiveReadOnly, and DRA's resource.k8s.io/v1.
-        "kubeVersion": ">=1.34.0-0" if deployment.cluster is not None else ">=1.30.0-0",
+        "kubeVersion": ">=1.34.0-0",
     }

@@ -57,6 +57,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 {{- end }}
 
+{{- /* Whether it asks the API server for something: true, or empty. */}}
+{{- define "kdp.account" -}}
+@account@
+{{- end }}
+
+{{- define "kdp.account-name" -}}
+{{- $name := .Values.serviceAccount.name | default (include "kdp.name" .) }}
+{{- /* It stands within expressions of policies. */}}
+{{- if not (regexMatch "^[-.a-z0-9]+$" $name) }}
+{{- fail "serviceAccount.name: must be the name of an account; valid is 'widgets'" }}
+{{- end }}
+{{- $name }}
+{{- end }}
+
 {{- define "kdp.http" -}}
 {{- $default := ternary "@http@" "" (eq .Values.probes "http") }}
 {{- if not (has (include "kdp.setting" (list . "metrics")) (list "" "off")) }}
@@ -85,6 +99,34 @@ mountPropagation: HostToContainer
 @folders@
 {{- end }}
 """
+
+ASKS: Final = """\
+{{- $events := eq (include "kdp.setting" (list . "events")) "on" }}
+{{- $evicts := eq (include "kdp.setting" (list . "on-unhealthy")) "evict" }}
+{{- if or $events $evicts (include "kdp.setting" (list . "startup-taint")) }}true{{ end }}"""
+
+NODE_NAME: Final = """\
+{{- if include "kdp.account" . }}
+- name: KDP_NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+{{- end }}"""
+
+TOLERATIONS: Final = """\
+{{- $tolerations := .Values.tolerations | default list }}
+{{- with include "kdp.setting" (list . "startup-taint") }}
+{{- /* Only the pods remove it, so it must not keep them away. */}}
+{{- $any := dict "operator" "Exists" }}
+{{- $own := dict "key" . "operator" "Exists" }}
+{{- if not (or (has $any $tolerations) (has $own $tolerations)) }}
+{{- $tolerations = append $tolerations $own }}
+{{- end }}
+{{- end }}
+{{- with $tolerations }}
+tolerations:
+{{- toYaml . | nindent 0 }}
+{{- end }}"""
 
 _POD_RESOURCES: Final = """\
 - name: pod-resources
@@ -275,12 +317,12 @@ spec:
     command: [kdp, --version]
     resources:
 @asks@
+{{- end }}
 """
 
 ASKS_RESOURCE: Final = """\
-      limits:
-        {{ required "test.resource: must be a resource, as example.com/widget" .Values.test.resource | quote }}: 1
-{{- end }}"""
+      {{- $resource := required "test.resource: must be a resource, as example.com/widget" .Values.test.resource }}
+      {{- toYaml (merge (dict "limits" (dict $resource 1)) .Values.test.resources) | nindent 6 }}"""
 
 CLAIM: Final = """\
 apiVersion: resource.k8s.io/v1
@@ -305,12 +347,10 @@ spec:
 """
 
 ASKS_CLAIM: Final = """\
-      claims:
-      - name: device
+      {{- toYaml (merge (dict "claims" (list (dict "name" "device"))) .Values.test.resources) | nindent 6 }}
   resourceClaims:
   - name: device
-    resourceClaimTemplateName: {{ include "kdp.name" . | trunc 58 }}-test
-{{- end }}"""
+    resourceClaimTemplateName: {{ include "kdp.name" . | trunc 58 }}-test"""
 
 NOTES: Final = """\
 {{- if .Values.cleanup }}
@@ -392,6 +432,10 @@ def _monitor(value: str, endpoints: str) -> str:
     # The labels pod, namespace, and container are of the pod that holds a device, and not of the plugin's own.
     honorLabels: true
     interval: {{{{ .Values.{value}.interval | quote }}}}
+    {{{{- with .Values.{value}.relabelings }}}}
+    relabelings:
+    {{{{- toYaml . | nindent 4 }}}}
+    {{{{- end }}}}
 {{{{- end }}}}
 """
 

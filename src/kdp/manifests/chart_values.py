@@ -15,7 +15,7 @@ import attrs
 from ..daemon import parsers
 from ..daemon.setting import Mode
 from ..daemon.settings import SETTINGS
-from .kubernetes import tolerations_of
+from .kubernetes import rolling_update, tolerations_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,16 +27,23 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Schema = dict[str, Any]
 
-FIXED: Final = ("mode", "driver_name", "pool", "device_status", "events", "on_unhealthy", "startup_taint")
+FIXED: Final = ("mode", "driver_name", "pool", "device_status")
 """Settings that decide which objects there are; another value takes another chart."""
 
+_SUBDOMAIN: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
+_WORD: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+
 _PATH: Final[Schema] = {"type": "string", "pattern": "^/"}
+
+NODE_OF_TARGET: Final = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
+"""A rule of Prometheus that gives each of a pod's series its node's name."""
 
 _OF_PARSER: Final[dict[Any, Schema]] = {
     parsers.path: _PATH,
     parsers.path_or_none: {"type": "string", "pattern": "^(/.*|none)$"},
     parsers.poll_interval: {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "none"}]},
     parsers.address: {"type": "string", "pattern": r"^[^ ]*:[1-9][0-9]{0,4}$"},
+    parsers.taint_key: {"type": "string", "pattern": f"^({_SUBDOMAIN}/)?{_WORD}$"},
     parsers.taint: {"enum": ["NoSchedule", "NoExecute", "None", "off"]},
 }
 
@@ -56,6 +63,7 @@ class ChartFacts:
         fixed: Those of them that change what the pod is given, with the values that do not; None: none is known.
         config: The settings that were given, by key.
         given: The parameters that were given, by name.
+        optional_paths: The optional paths that were chosen.
         dashboard: Grafana's dashboard, as JSON.
         rules: Prometheus's alerts, as YAML.
     """
@@ -69,6 +77,7 @@ class ChartFacts:
     fixed: Mapping[str, tuple[object, ...] | None]
     config: dict[str, Any]
     given: dict[str, Any]
+    optional_paths: tuple[str, ...] = ()
     dashboard: str = attrs.field(repr=False)
     rules: str = attrs.field(repr=False)
 
@@ -77,11 +86,11 @@ _STRING: Final[Schema] = {"type": "string"}
 _BOOL: Final[Schema] = {"type": "boolean"}
 _OBJECT: Final[Schema] = {"type": "object"}
 _LABEL: Final[Schema] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
-_SUBDOMAIN = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
 _NAME: Final[Schema] = {"type": "string", "maxLength": 253, "pattern": f"^({_SUBDOMAIN})?$"}
 """The name of an object of Kubernetes, or empty."""
 
 _STRINGS: Final[Schema] = {"type": "object", "additionalProperties": _STRING}
+_OBJECTS: Final[Schema] = {"type": "array", "items": _OBJECT}
 
 
 def _closed(properties: dict[str, Schema], *required: str) -> Schema:
@@ -90,7 +99,12 @@ def _closed(properties: dict[str, Schema], *required: str) -> Schema:
 
 
 _MONITOR: Final = _closed(
-    {"enabled": _BOOL, "interval": {**_STRING, "pattern": "^[0-9]+(ms|s|m|h)$"}, "labels": _STRINGS}
+    {
+        "enabled": _BOOL,
+        "interval": {**_STRING, "pattern": "^[0-9]+(ms|s|m|h)$"},
+        "labels": _STRINGS,
+        "relabelings": _OBJECTS,
+    }
 )
 
 
@@ -106,6 +120,7 @@ def split_image(reference: str) -> dict[str, str]:
 def _defaults(deployment: Deployment, placement: Placement, facts: ChartFacts) -> Document:
     """Return the values by name, as the manifests of the other formats have them."""
     is_controller = deployment.is_controller
+    monitor: Document = {"enabled": False, "interval": "30s", "labels": {}, "relabelings": [NODE_OF_TARGET]}
     priority = "system-cluster-critical" if is_controller else "system-node-critical"
     values: Document = {
         "image": {**split_image(placement.image), "pullPolicy": ""},
@@ -122,18 +137,28 @@ def _defaults(deployment: Deployment, placement: Placement, facts: ChartFacts) -
         "probes": deployment.probing,
         "networkPolicy": {"enabled": placement.network_policy, "metricsFrom": placement.metrics_from or ""},
         "openshift": placement.openshift,
-        "podMonitor": {"enabled": False, "interval": "30s", "labels": {}},
-        "serviceMonitor": {"enabled": False, "interval": "30s", "labels": {}},
+        "podMonitor": monitor,
+        "serviceMonitor": monitor,
         "dashboard": {"enabled": False, "labels": {"grafana_dashboard": "1"}, "annotations": {}},
         "rules": {"enabled": False, "labels": {}},
         "files": dict(deployment.files),
+        "podLabels": {},
+        "podAnnotations": {},
+        "extraEnv": [],
+        "extraVolumes": [],
+        "extraVolumeMounts": [],
+        "serviceAccount": {"create": True, "name": "", "annotations": {}},
     }
+    if deployment.needs.optional_paths:
+        values["optionalPaths"] = list(facts.optional_paths)
     if deployment.cluster is not None and not is_controller:
         values["deviceClass"] = {"create": True}
     if not is_controller:
         values["cleanup"] = False
+        values["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling_update(deployment)}
         named = {} if deployment.cluster is not None else {"resource": facts.resource or ""}
-        values["test"] = {"enabled": deployment.cluster is not None or facts.resource is not None, **named}
+        is_known = deployment.cluster is not None or facts.resource is not None
+        values["test"] = {"enabled": is_known, **named, "resources": {}}
     return values
 
 
@@ -157,6 +182,15 @@ _ABOUT: Final = {
     "dashboard": "A ConfigMap with the dashboard for Grafana's sidecar, which finds it by its labels. For one release.",
     "rules": "A PrometheusRule with the alerts, for the Prometheus operator. For one release.",
     "files": "Files that the container has in /etc/kdp, by name; a parameter names one as /etc/kdp/NAME.",
+    "podLabels": "Labels of the pods besides the chart's own.",
+    "podAnnotations": "Annotations of the pods.",
+    "updateStrategy": "How an update replaces the pods.",
+    "extraEnv": "Variables of the container besides the chart's own, as Kubernetes has them.",
+    "extraVolumes": "Volumes of the pods besides the chart's own.",
+    "extraVolumeMounts": "Where the container has the extra volumes.",
+    "serviceAccount": "The pods' account, if they need one. Without create, an account of that name must exist.",
+    "optionalPaths": "Directories that the class reads where they are, and that all nodes of the pods have. A pod does "
+    "not start on a node without one of them. The schema has those that the class names.",
     "deviceClass": "Whether this release makes the DeviceClass; a second release of the driver must not.",
     "cleanup": "Before an uninstall: have the pods remove the files that the plugin has left on their nodes, instead "
     "of serving. They get no more rights for it; the notes say what an administrator removes from the API server.",
@@ -243,7 +277,7 @@ def values_schema(deployment: Deployment, facts: ChartFacts) -> Schema:
         "fullnameOverride": {**_STRING, "pattern": "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"},
         "nodeSelector": {"type": ["object", "null"], "additionalProperties": _STRING},
         "affinity": {"type": ["object", "null"]},
-        "tolerations": {"type": "array", "items": _OBJECT},
+        "tolerations": _OBJECTS,
         "priorityClassName": _NAME,
         "runtimeClassName": _NAME,
         "selinuxType": {**_STRING, "pattern": "^([A-Za-z][A-Za-z0-9_.-]{0,254})?$"},
@@ -256,6 +290,12 @@ def values_schema(deployment: Deployment, facts: ChartFacts) -> Schema:
         "serviceMonitor": _MONITOR,
         "dashboard": _closed({"enabled": _BOOL, "labels": _STRINGS, "annotations": _STRINGS}),
         "rules": _closed({"enabled": _BOOL, "labels": _STRINGS}),
+        "podLabels": {**_STRINGS, "propertyNames": {"not": {"const": "app.kubernetes.io/name"}}},
+        "podAnnotations": _STRINGS,
+        "extraEnv": _OBJECTS,
+        "extraVolumes": _OBJECTS,
+        "extraVolumeMounts": _OBJECTS,
+        "serviceAccount": _closed({"create": _BOOL, "name": _NAME, "annotations": _STRINGS}),
         "files": {
             **_OBJECT,
             "propertyNames": {"pattern": "^[-._a-zA-Z0-9]{1,253}$"},
@@ -264,13 +304,17 @@ def values_schema(deployment: Deployment, facts: ChartFacts) -> Schema:
         "config": config,
         "global": {**_OBJECT, "description": "Values of the chart that this one is part of; they have no effect."},
     }
+    if deployment.needs.optional_paths:
+        one_of: Schema = {"enum": list(deployment.needs.optional_paths)}
+        properties["optionalPaths"] = {"type": "array", "items": one_of, "uniqueItems": True}
     if deployment.cluster is not None and not deployment.is_controller:
         properties["deviceClass"] = _closed({"create": _BOOL})
     if not deployment.is_controller:
         properties["cleanup"] = _BOOL
+        properties["updateStrategy"] = _OBJECT
         resource: Schema = {**_STRING, "pattern": f"^({_SUBDOMAIN}/[^/]+)?$"}
         named = {} if deployment.cluster is not None else {"resource": resource}
-        properties["test"] = _closed({"enabled": _BOOL, **named})
+        properties["test"] = _closed({"enabled": _BOOL, **named, "resources": _OBJECT})
     described = {
         name: ({"description": _ABOUT[name], **schema} if name in _ABOUT else schema)
         for name, schema in properties.items()

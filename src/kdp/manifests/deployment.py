@@ -39,9 +39,6 @@ _LINKS: Final = ("/sys/bus", "/sys/class", "/sys/dev")
 _DEVICES: Final = "/sys/devices"
 """The entries of `_LINKS` are links into this directory, so a write to a file of a device is a write here."""
 
-_KERNELS: Final = ("/dev", "/proc", "/sys")
-"""Nothing can be made there, and what is missing there never comes by itself."""
-
 _PORT: Final = 8080
 
 _OWN_PORTS: Final = range(18_000, 20_000)
@@ -52,6 +49,10 @@ Probing = Literal["http", "exec"]
 
 _FIELDS: Final = {"node_name": "spec.nodeName", "pod_uid": "metadata.uid"}
 """Which field of its pod a DRA driver has each of these settings from; a device plugin with an account, the first."""
+
+
+_OF_POD: Final = ("socket", *_FIELDS)
+"""Settings that a pod has from variables, which are stronger than a file."""
 
 
 def on_one_line(text: str) -> str:
@@ -102,6 +103,7 @@ class Deployment:
         cluster: What it is in the cluster; None: a device plugin.
         account: What a device plugin does in the cluster; None: nothing, and it has no account.
         config_label: The label of a node that names its configuration, of those in `CONFIG_DIR`; None: there is one.
+        chosen_paths: Those of the needs' optional paths that all of its nodes have.
         driver: The DRA driver of the same devices; `None` if their resource gives it no name.
     """
 
@@ -118,6 +120,7 @@ class Deployment:
     cluster: Cluster | None = None
     account: Account | None = None
     config_label: str | None = None
+    chosen_paths: tuple[str, ...] = ()
     driver: str | None = None
 
     @property
@@ -188,6 +191,9 @@ def deployment_of(
             f"--http {http}: in a pod with a network of its own the kubelet's probes do not reach it, and the kubelet "
             f"would restart the pod for ever; give :{http.port}, or choose --probes exec"
         )
+    if in_container:
+        for setting in map(SETTINGS.__getitem__, _OF_POD):
+            options.pop(setting.flag, None)
     fields: dict[str, str] = {}
     if account is not None:
         fields = {SETTINGS["node_name"].variable: _FIELDS["node_name"]}
@@ -205,7 +211,7 @@ def deployment_of(
             *(f"--set={parameter}" for parameter in parameters),
             *(f"{flag}={text}" for flag, text in options.items()),
         ),
-        folders=_with_named((*own, *_read(needs, nodes, root)), directories or {}),
+        folders=_with_named((*own, *_read(needs, given.chosen_paths, nodes, root)), directories or {}),
         needs=needs,
         http=http,
         fields=fields,
@@ -323,10 +329,11 @@ def _with_named(folders: tuple[Folder, ...], directories: Mapping[str, str]) -> 
     return folders
 
 
-def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:
+def _read(needs: Needs, chosen: Iterable[str], nodes: Iterable[str], root: Path) -> Iterable[Folder]:
     """Tell what the backend needs, each directory once and none that is in another."""
     looked_at = [*nodes, *(node for node in needs.opened_nodes if node.startswith("/"))]
     reasons = {_whole_dev(posixpath.dirname(path)): "look at device nodes" for path in looked_at}
+    reasons |= {each: "the backend reads it where it is" for path in chosen for each in _readable(path)}
     reasons |= {each: "the backend reads it" for path in needs.host_paths for each in _readable(path)}
     written = dict.fromkeys(needs.writable_paths, "the backend writes to it")
     for path in needs.writable_paths:
@@ -342,8 +349,6 @@ def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:
             path=path,
             seen_at=str(root / path.lstrip("/")),
             writable=path in writable,
-            # A driver may be installed after the plugin: it waits for it, and so must its container.
-            made=not _is_inside(path, _KERNELS),
             why=reasons[path],
         )
 

@@ -70,16 +70,13 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
     template: Document = {"labels": _labels(deployment)}
     if deployment.restarts_with is not None:
         template["annotations"] = {"kdp/config": deployment.restarts_with}
-    rolling = {"maxUnavailable": 0, "maxSurge": "10%"}
-    if deployment.cluster is None or deployment.needs.host_network:
-        rolling = {"maxUnavailable": "10%", "maxSurge": 0}
     main: Document = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": _metadata(deployment, placement),
         "spec": {
             "selector": {"matchLabels": _labels(deployment)},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling_update(deployment)},
             "template": {"metadata": template, "spec": _pod(deployment, placement)},
         },
     }
@@ -96,6 +93,13 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
     if placement.network_policy and not deployment.needs.host_network:  # where it would do nothing
         first.append(_closed(deployment, placement))
     return [*first, *([config] if deployment.files else []), main]
+
+
+def rolling_update(deployment: Deployment) -> Document:
+    """Return how many pods of a DaemonSet an update replaces at a time, and in which order."""
+    if deployment.cluster is None or deployment.needs.host_network:
+        return {"maxUnavailable": "10%", "maxSurge": 0}
+    return {"maxUnavailable": 0, "maxSurge": "10%"}
 
 
 def _closed(deployment: Deployment, placement: Placement) -> Document:

@@ -61,8 +61,11 @@ class Needs:
     """What the plugin's own container must be given on the node, for ``kdp manifests``.
 
     Attributes:
-        host_paths: Directories of the node that the backend reads, as ``/sys`` or a driver's directory. Of a file name
-            the directory: a mounted file stays the one that it was.
+        host_paths: Directories of the node that the backend reads, as ``/sys`` or a driver's directory. A pod waits
+            until its node has all of them. Of a file name the directory: a mounted file stays the one that it was.
+        optional_paths: Directories that only some nodes have, and that the backend reads where they are. Kubernetes
+            starts no pod without a directory that the pod names, so a pod has one of these only if the administrator
+            names it (``kdp manifests --optional-path``).
         writable_paths: Directories of the node that the backend writes to. For the files of a device below
             ``/sys/class`` and ``/sys/bus`` name that directory: ``/sys/devices``, where its links lead, is writable
             then, and the rest of ``/sys`` is not.
@@ -85,6 +88,7 @@ class Needs:
     __repr__ = shown
 
     host_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
+    optional_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
     writable_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
     opened_nodes: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_nodes)
     injected_nodes: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_nodes)

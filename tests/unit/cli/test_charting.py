@@ -228,8 +228,8 @@ def test_braces_of_a_target_are_no_template(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--startup-taint=example.com/starting"], "--resource example.com/fuse --startup-taint example.com/starting"),
-        (["--mode=dra"], "--driver-name fuse.example.com"),
+        (["--startup-taint=example.com/starting"], "--resource example.com/fuse{{ with"),
+        (["--mode=dra"], "--driver-name fuse.example.com\n"),
     ],
 )
 def test_the_notes_say_what_an_administrator_removes_after_an_uninstall(
@@ -237,7 +237,7 @@ def test_the_notes_say_what_an_administrator_removes_after_an_uninstall(
 ) -> None:
     notes = (chart(tmp_path, "minimal", *options) / "templates/NOTES.txt").read_text()
 
-    assert f"\n  kdp uninstall --nodes all {named}\n" in notes
+    assert f"\n  kdp uninstall --nodes all {named}" in notes
 
 
 # -- what is committed -------------------------------------------------------------------------------------------------

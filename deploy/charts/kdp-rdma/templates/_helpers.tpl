@@ -46,6 +46,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 {{- end }}
 
+{{- /* Whether it asks the API server for something: true, or empty. */}}
+{{- define "kdp.account" -}}
+{{- $events := eq (include "kdp.setting" (list . "events")) "on" }}
+{{- $evicts := eq (include "kdp.setting" (list . "on-unhealthy")) "evict" }}
+{{- if or $events $evicts (include "kdp.setting" (list . "startup-taint")) }}true{{ end }}
+{{- end }}
+
+{{- define "kdp.account-name" -}}
+{{- .Values.serviceAccount.name | default (include "kdp.name" .) }}
+{{- end }}
+
 {{- define "kdp.http" -}}
 {{- $default := ternary "127.0.0.1:18265" "" (eq .Values.probes "http") }}
 {{- if not (has (include "kdp.setting" (list . "metrics")) (list "" "off")) }}

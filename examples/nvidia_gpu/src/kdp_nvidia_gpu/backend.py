@@ -195,9 +195,10 @@ class NvidiaGpu(kdp.DeviceBackend):
             if evidence is None:
                 raise kdp.NotReady(
                     f"strategies={','.join(options.strategies)} needs NVIDIA's container runtime, and without it "
-                    f"containers start with no GPU; none of {', '.join(runtime.RUNTIME_PLACES)} is on this node: "
-                    "install the NVIDIA Container Toolkit, set strategies=device-nodes or cdi, or set "
-                    "nvidia_runtime=true if it is where the plugin cannot see it"
+                    f"containers start with no GPU; the plugin's own container has no GPU of it, and sees none of "
+                    f"{', '.join(runtime.RUNTIME_PLACES)}: install the NVIDIA Container Toolkit, set "
+                    "strategies=device-nodes or cdi, or set nvidia_runtime=true if the runtime is where the plugin "
+                    "cannot see it"
                 )
             how = (
                 "every pod gets it"
@@ -374,8 +375,9 @@ class NvidiaGpu(kdp.DeviceBackend):
             paths.add(options.driver_root)
         elif self._library is None and not options.uses_runtime:
             paths |= LIBRARY_PLACES  # NVIDIA's runtime would put it into the plugin's own container
+        evidence: set[str] = set()
         if options.uses_runtime and options.nvidia_runtime is None:
-            paths |= {*map(posixpath.dirname, runtime.RUNTIME_PLACES), "/etc/containerd"}
+            evidence = {*map(posixpath.dirname, runtime.RUNTIME_PLACES), "/etc/containerd"}
         if "cdi" in options.strategies:
             paths |= {*options.cdi_dirs, "/dev"}  # whose nodes the specs name
         if options.time_slices and options.driver_root == "/":
@@ -388,6 +390,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         capabilities = ("SYS_ADMIN",) if changes else ()
         return kdp.Needs(
             host_paths=tuple(sorted(paths)),
+            optional_paths=tuple(sorted(evidence - paths)),
             opened_nodes=() if options.uses_runtime else nodes,
             injected_nodes=nodes if options.uses_runtime else (),
             capabilities=capabilities,

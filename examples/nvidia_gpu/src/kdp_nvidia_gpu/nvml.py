@@ -36,8 +36,8 @@ _DIRECTORIES = (
 )
 """Where drivers put it below their root: Debian's, Red Hat's, and what installers of container systems make."""
 
-LIBRARY_PLACES = {"/usr/lib", "/usr/lib64", "/lib", "/lib64"}
-"""The same as directories of a node whose driver has no root of its own."""
+LIBRARY_PLACES = {"/usr"}
+"""The same of a node whose driver has no root of its own: no system has all of them, and each has this one."""
 
 _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
 _DRIVER_GONE = {
