@@ -10,6 +10,7 @@ A tour of the names, in the order in which a vendor meets them:
 * `HealthPolicy` says from when on a device counts as dead, and as alive again.
 * `default_labels` and `label_value` help to label the node (``labels``).
 * `Allocation`, `PreferRequest`, `Reporter` and `Needs` are what the optional hooks get and return.
+* `WatchedFile` is a file that a backend reads (``watched_file``).
 * `NotReady`, `NoHardware`, and `AllocationError` are the errors that a hook raises on purpose; the others are in
   `kdp.errors`, whose docstring draws the tree.
 * `run` makes a process of it (signals, exit codes); `serve` runs it inside somebody's asyncio program.
@@ -52,5 +53,6 @@ with lazy_imports(globals()):
     from .model.measurements import Measurement as Measurement
     from .model.needs import Needs as Needs
     from .model.quantities import Quantity as Quantity
+    from .model.watched_file import WatchedFile as WatchedFile
 
 __version__ = "0.1.0"

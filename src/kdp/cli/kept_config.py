@@ -17,12 +17,14 @@ import logging
 import os
 import time
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from ..daemon import parsers
 from ..daemon.readiness import Rejection
 from ..daemon.settings import DEFAULT_STATE_DIR
 from ..errors import ConfigurationError, InvalidValueError, message_of
+from ..model.watched_file import falling_back_on
 from ..storage import files, reading
 from ..storage.documents import parse_json
 from . import config
@@ -85,7 +87,7 @@ class ConfigKeeper:
         if text is None or text == self._read[0]:
             return None
         try:
-            return self._invocation.plan(text)
+            return self._plan(text)
         except (ConfigurationError, InvalidValueError):
             return None
 
@@ -97,12 +99,12 @@ class ConfigKeeper:
         """
         file = self._invocation.config
         if file is None:
-            return self._invocation.plan()
+            return self._plan()
         if self._piped is not None:
             logger.warning("%s is a pipe, which can be read once: its configuration stays; restart to change it", file)
-            return self._invocation.plan(self._piped)
+            return self._plan(self._piped)
         is_pipe = reading.is_pipe(file)
-        plan = self._invocation.plan(config.text_of(file))
+        plan = self._plan(config.text_of(file))
         if is_pipe:
             self._piped = plan.text
         else:
@@ -114,18 +116,38 @@ class ConfigKeeper:
 
         It blocks for the disk. A fault of it is a warning in the log.
         """
+        directory = plan.settings.state_dir
+        if directory is None:
+            return
         text, key = self._read
-        if text is not None and text == plan.text and plan.settings.state_dir is not None:
-            self._keep(_path_in(plan.settings.state_dir, key), text, key)
+        if text is not None and text == plan.text:
+            self._keep(_path_in(directory, key), text, key)
+        for file in plan.watched_files:
+            key = self._key_of(file.path)
+            file.keep = partial(self._keep, _path_in(directory, key), key=key)
+            if file.problem is None:
+                file.keep(file.text)
+
+    def _plan(self, text: str | None = None) -> ServingPlan:
+        """Return the plan; a bad file of a backend begins with its last good text, as the configuration does."""
+        with falling_back_on(self._kept_of) if not self._is_strict else contextlib.nullcontext():
+            return self._invocation.plan(text)
+
+    def _kept_of(self, file: Path) -> str | None:
+        """Return the last good text of a backend's file; None: there is none."""
+        if reading.is_pipe(file):
+            return None
+        return next(
+            filter(None, (self._kept_in(directory, self._key_of(file)) for directory in self._directories())), None
+        )
 
     @property
     def _key(self) -> dict[str, object]:
-        """What the kept text belongs to."""
-        file = self._invocation.config
-        return {
-            "targets": list(self._invocation.targets),
-            "file": None if file is None else os.path.abspath(file),
-        }
+        """What the kept text of the configuration belongs to."""
+        return self._key_of(self._invocation.config)
+
+    def _key_of(self, file: Path | None) -> dict[str, object]:
+        return {"targets": list(self._invocation.targets), "file": None if file is None else os.path.abspath(file)}
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
@@ -138,10 +160,9 @@ class ConfigKeeper:
         if given := self._invocation.given("state_dir"):
             yield from _directory(given)
             return
-        if self._invocation.config is None:
-            return
-        for found in config.seen_in(self._invocation.config, "state_dir"):
-            yield from _directory(found)
+        if self._invocation.config is not None:
+            for found in config.seen_in(self._invocation.config, "state_dir"):
+                yield from _directory(found)
         yield DEFAULT_STATE_DIR
 
     def _keep(self, path: Path, text: str, key: dict[str, object]) -> None:
@@ -166,16 +187,15 @@ class ConfigKeeper:
         """Return the text of the last good file; None: there is none."""
         if self._invocation.config is not None and reading.is_pipe(self._invocation.config):
             return None
-        found = (self._kept_in(directory) for directory in self._directories())
+        found = (self._kept_in(directory, self._key) for directory in self._directories())
         return next((text for text in found if text is not None), None)
 
-    def _kept_in(self, directory: Path) -> str | None:
-        path = _path_in(directory, self._key)
+    def _kept_in(self, directory: Path, key: dict[str, object]) -> str | None:
+        path = _path_in(directory, key)
         try:
             document = parse_json(reading.read(path, limit=MOST_BYTES, follow=False))
             if document["version"] != VERSION or not isinstance(document["text"], str):
                 raise ValueError("it is of another version")
-            key = self._key
             if {name: document[name] for name in key} != key:
                 return None  # of another target or file
             text: str = document["text"]

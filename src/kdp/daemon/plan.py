@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
 from ..errors import ConfigurationError, kind_of
 from ..hardware import Host
-from ..model.backend import DeviceBackend, tell_mode
+from ..model.backend import DeviceBackend, tell_mode, watched_files_of
 from ..model.health_policy import policy_of
 from ..startup import shown
 from ..supervision.backend_store import give_store, store_name
@@ -21,6 +21,8 @@ from .settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ..model.watched_file import WatchedFile
 
 
 def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
@@ -98,6 +100,11 @@ class ServingPlan:
         from ..allocation import share
 
         return tuple(share(backend, sharing) for backend in self.backends)
+
+    @property
+    def watched_files(self) -> tuple[WatchedFile[Any], ...]:
+        """The files that the backends watch."""
+        return tuple(file for backend in self.backends for file in watched_files_of(backend))
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -326,8 +326,15 @@ class Daemon:
             if self._history is not None:
                 self._history.add("reloaded", text="the configuration was read again")
 
+    def _bad(self) -> Rejection | None:
+        """Return what is wrong with the configuration, or with a file of a backend; None: all of it is in force."""
+        problems = (file.problem for file in self._plan.watched_files)
+        of_files = (Rejection(reason=problem[0], since=problem[1]) for problem in problems if problem is not None)
+        return self._rejection or next(of_files, None)
+
     def _why_rejected(self) -> str | None:
-        return None if self._rejection is None else self._rejection.reason
+        bad = self._bad()
+        return None if bad is None else bad.reason
 
     def _reject(self, reason: str) -> None:
         if self._rejection is None or self._rejection.reason != reason:
@@ -405,7 +412,7 @@ class Daemon:
     def _configuration(self) -> Configuration:
         from ..operations.reading import Configuration
 
-        return Configuration(self._plan.text, self._rejection is not None)
+        return Configuration(self._plan.text, self._bad() is not None)
 
     def _reader(self, settings: Settings) -> Reader:
         """Return what reads the numbers of a mode; those that were counted before a reload go on."""
@@ -467,7 +474,7 @@ class Daemon:
             status,
             self._plan.settings,
             waits_for=None if self._waiting is None else self._waiting.problem,
-            rejection=self._rejection,
+            rejection=self._bad(),
             labels=None if self._labels is None else self._labels.as_json(),
             state_problem=self._state_problem,
         )

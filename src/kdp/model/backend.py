@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast, final, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast, final, overload
 
 import attrs
 from typing_extensions import override
@@ -36,10 +36,14 @@ from .needs import Needs
 from .quantities import Amount, Quantity
 
 if TYPE_CHECKING:
+    import os
     import threading
 
     from .claims import Claim, NetworkData  # noqa: TC004 - attrs reads no annotation
     from .measurements import Measurement
+    from .watched_file import WatchedFile
+
+_Content = TypeVar("_Content")
 
 __all__ = ["Allocation", "DeviceBackend", "Needs", "PreferRequest", "Reporter", "WrappedBackend", "is_overridden"]
 
@@ -285,6 +289,26 @@ class DeviceBackend(abc.ABC):
     store: MutableMapping[str, Any] = cast("MutableMapping[str, Any]", _NotTold())
     holdings: Callable[[], Mapping[str, tuple[str, ...]]] = cast("Callable[[], Any]", _NotTold())
 
+    def watched_file(self, path: str | os.PathLike[str], parse: Callable[[str], _Content]) -> WatchedFile[_Content]:
+        """Return a file that the devices depend on: a table of slots, for example. Call it in ``__init__``.
+
+        Its ``current`` is what ``parse`` made of the last good text. When the file changes, kdp discovers again. Bad
+        text changes nothing: kdp logs the error, and ``/readyz``, the metrics, an Event, and ``kdp doctor`` tell it.
+        ``kdp run`` keeps the last good text in the state directory, so that a restart begins with it.
+
+        Args:
+            path: The file, as this process sees it.
+            parse: Makes the content of the text. An error that it raises says what is wrong with the text.
+
+        Raises:
+            ConfigurationError: The file cannot be read or is bad, and no good text was kept.
+        """
+        from .watched_file import WatchedFile  # late: few backends have files
+
+        file = WatchedFile(path, parse)
+        vars(self).setdefault("_watched_files", []).append(file)
+        return file
+
     @abc.abstractmethod
     def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
         """Return all devices that are there now: the whole truth, each time. The one mandatory hook.
@@ -461,6 +485,13 @@ class WrappedBackend(DeviceBackend):
     @abc.abstractmethod
     def device_of(self, device_id: str) -> str:
         """Return the id that the inner backend uses for one of these devices."""
+
+
+def watched_files_of(backend: DeviceBackend) -> tuple[WatchedFile[Any], ...]:
+    """Return the files that a backend watches, or the backend that it wraps."""
+    if isinstance(backend, WrappedBackend):
+        return watched_files_of(backend.inner)
+    return tuple(vars(backend).get("_watched_files", ()))
 
 
 def tell_mode(backend: DeviceBackend, *, is_dra: bool) -> None:

@@ -35,7 +35,7 @@ from ..errors import (
     NotReady,
     sentence,
 )
-from ..model.backend import WrappedBackend, is_overridden, tell_holdings
+from ..model.backend import WrappedBackend, is_overridden, tell_holdings, watched_files_of
 from ..model.health_policy import policy_of
 from ..model.spelling import slip_of, slips_in
 from ..startup import shown
@@ -343,6 +343,10 @@ class Supervisor:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._until_not_ready, partial(self._discover_forever, discovered))
                     tasks.start_soon(self._follow_nodes)
+                    if files := watched_files_of(self.backend):
+                        from .watched_files import follow_files  # late: few backends have files
+
+                        tasks.start_soon(follow_files, files, self.rescan)
                     if self._polls_links and self.preferences is not None:
                         from .links import follow_links  # late: few backends have links
 

@@ -2,7 +2,7 @@
 
 The data's way: ``document`` (YAML with line numbers) -> ``config`` (what the admin wants, checked) -> ``pattern`` and
 ``usb`` (what is there) -> ``match`` (which nodes belong together) -> ``devices`` (what kdp is told).
-``backend`` joins them, and ``reload`` notices a changed file.
+``backend`` joins them; kdp itself follows the file (`kdp.WatchedFile`).
 """
 
 from __future__ import annotations

@@ -20,10 +20,9 @@ import kdp
 import kdp.hardware
 
 from .amdgpu import read_partitions
-from .config import Config, Resource, UsbMember, is_exclusive_node
+from .config import Config, Resource, UsbMember, is_exclusive_node, read
 from .devices import build, expanded
 from .match import Pairing
-from .reload import ConfigFile
 from .usb import NODES, UsbDevice, scan
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Generic(kdp.DeviceBackend):
             kdp.ConfigurationError: The file cannot be read or is not valid.
         """
         self.host = host
-        self._file = ConfigFile(config)
+        self._file = self.watched_file(config, functools.partial(read, file=str(config)))
         self.resources = [resource.name for resource in self._file.current.resources]
         self._config: Config | None = None
         self._pairings: list[tuple[Resource, Pairing]] = []
@@ -54,7 +53,7 @@ class Generic(kdp.DeviceBackend):
 
     @override
     def discover(self) -> list[kdp.Device]:
-        config = self._file.refresh()
+        config = self._file.current
         if config is not self._config:
             self._apply(config)
         usb: list[UsbDevice] | None = None
@@ -143,7 +142,6 @@ class Generic(kdp.DeviceBackend):
                 while True:
                     changes = await watch.changes()
                     if any(directory in files or not name for directory, name in changes):
-                        await asyncio.to_thread(self._file.refresh, changed=True)
                         break
                     if any(part.matches(name) for directory, name in changes for part in needed.get(directory, ())):
                         break

@@ -6,6 +6,7 @@ discovery.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from pathlib import Path  # noqa: TC003 - kdp converts the option by this annotation
@@ -17,6 +18,7 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 
+from .config import read
 from .counters import MEASUREMENTS, measured
 from .functions import read_functions, read_subfunctions
 from .hca import Hca, Known, rdma_cm, read_hcas, shares_namespaces
@@ -24,7 +26,6 @@ from .labels import labels_of
 from .network import network_data
 from .options import Options
 from .pools import adapter_devices, pool_devices
-from .reload import ConfigFile
 from .selectors import hca_fits
 from .uplinks import judged_with
 from .vfs import info_variable, vf_devices
@@ -129,7 +130,7 @@ class Rdma(kdp.DeviceBackend):
         self._slots = 1 if slots is None else slots
         self._shared = shared
         self._needs_rdma_cm = need_rdma_cm
-        self._file: ConfigFile | None = None
+        self._file: kdp.WatchedFile[Config] | None = None
         options = Options(
             resource=resource,
             rdma_hca_max=rdma_hca_max,
@@ -143,7 +144,8 @@ class Rdma(kdp.DeviceBackend):
         )
         options.check(mode, config, resource_prefix, slots, shared=shared)
         if config is not None:
-            self._file = ConfigFile(config, mode, resource_prefix)
+            parse = functools.partial(read, file=str(config), mode=mode, prefix=resource_prefix)
+            self._file = self.watched_file(config, parse)
         self._config = options.config(mode) if self._file is None else self._file.current
         self._known = Known()
         self._hcas: Sequence[Hca] = ()
@@ -168,10 +170,8 @@ class Rdma(kdp.DeviceBackend):
 
     @override
     def discover(self) -> list[kdp.Device]:
-        if self._file is not None:
-            self._file.refresh()
-            if self._file.current is not self._config:
-                self._apply(self._file.current)
+        if self._file is not None and (config := self._file.current) is not self._config:
+            self._apply(config)
         with self._known.last.scan():
             return self._scan()
 
