@@ -10,7 +10,7 @@ A tour of the names, in the order in which a vendor meets them:
 * `HealthPolicy` says from when on a device counts as dead, and as alive again.
 * `default_labels` and `label_value` help to label the node (``labels``).
 * `Allocation`, `PreferRequest`, `Reporter` and `Needs` are what the optional hooks get and return.
-* `WatchedFile` is a file that a backend reads (``watched_file``).
+* `WatchedFile` is a file of the backend, such as a table of slots (``watched_file``).
 * `NotReady`, `NoHardware`, and `AllocationError` are the errors that a hook raises on purpose; the others are in
   `kdp.errors`, whose docstring draws the tree.
 * `run` makes a process of it (signals, exit codes); `serve` runs it inside somebody's asyncio program.

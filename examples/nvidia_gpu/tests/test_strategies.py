@@ -156,9 +156,9 @@ def test_without_nvidias_runtime_nothing_is_listed(make: Make) -> None:
         backend.open()
     assert str(caught.value).startswith(
         f"strategies={strategy} needs NVIDIA's container runtime, and without it containers start with no GPU; the "
-        "plugin's own container has no GPU of it, and sees none of /etc/nvidia-container-runtime/config.toml, "
+        "plugin's own container has no GPU from it, and sees none of /etc/nvidia-container-runtime/config.toml, "
     )
-    assert str(caught.value).endswith("or set nvidia_runtime=true if the runtime is where the plugin cannot see it")
+    assert str(caught.value).endswith("or set nvidia_runtime=true if it is elsewhere")
 
 
 @pytest.mark.parametrize("place", RUNTIME_PLACES[:1])

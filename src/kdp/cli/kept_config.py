@@ -134,7 +134,7 @@ class ConfigKeeper:
             return self._invocation.plan(text)
 
     def _kept_of(self, file: Path) -> str | None:
-        """Return the last good text of a backend's file; None: there is none."""
+        """Return the last good text of a backend's file; `None` if there is none."""
         if reading.is_pipe(file):
             return None
         return next(

@@ -327,7 +327,7 @@ class Daemon:
                 self._history.add("reloaded", text="the configuration was read again")
 
     def _bad(self) -> Rejection | None:
-        """Return what is wrong with the configuration, or with a file of a backend; None: all of it is in force."""
+        """Return the fault of the configuration or of a backend's file; `None` if all of them are in force."""
         problems = (file.problem for file in self._plan.watched_files)
         of_files = (Rejection(reason=problem[0], since=problem[1]) for problem in problems if problem is not None)
         return self._rejection or next(of_files, None)

@@ -160,12 +160,12 @@ def _filled(text: str, **parts: str) -> str:
 
 
 def _may_ask(deployment: Deployment) -> bool:
-    """Return whether values decide that a plugin asks the API server; a driver, and one whose labels count, does."""
+    """Return whether values decide if the process asks the API server: a driver asks it, and so do node labels."""
     return deployment.cluster is None and deployment.config_label is None
 
 
 def _with_whole_account(deployment: Deployment) -> Deployment:
-    """Return a deployment whose plugin does in the cluster all that it can do, if values decide what it does."""
+    """Return a device plugin's deployment with all rights that values may ask for, and a driver's as it is."""
     if deployment.cluster is not None:
         return deployment
     account = Account(events=True, evicts=True, startup_taint=_TAINT, reads_labels=deployment.config_label is not None)

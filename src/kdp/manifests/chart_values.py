@@ -51,18 +51,19 @@ _OF_PARSER: Final[dict[Any, Schema]] = {
 @final
 @attrs.frozen(kw_only=True)
 class ChartFacts:
-    """What a chart is made of, besides the deployment.
+    """The facts of a chart, besides the deployment.
 
     Attributes:
         version: The chart's version, a semantic one.
-        app_version: The version of what it installs.
+        app_version: The image's version.
         description: One line.
         mode: In which mode the devices are served.
-        resource: The extended resource that `helm test` asks for; None: nobody knows it before the values.
+        resource: The extended resource that `helm test` requests; `None` if only the values name it.
         parameters: The schema of the constructor's parameters.
-        fixed: Those of them that change what the pod is given, with the values that do not; None: none is known.
-        config: The settings that were given, by key.
-        given: The parameters that were given, by name.
+        fixed: The parameters with an effect on the pod's mounts and rights, each with the values without that effect;
+            `None` if there is no such value.
+        config: The given settings, by key.
+        given: The given parameters, by name.
         optional_paths: The optional paths that were chosen.
         dashboard: Grafana's dashboard, as JSON.
         rules: Prometheus's alerts, as YAML.

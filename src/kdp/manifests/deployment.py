@@ -87,22 +87,22 @@ class Folder:
 @final
 @attrs.frozen(kw_only=True)
 class Deployment:
-    """What the process is given.
+    """The process, and everything that it gets.
 
     Attributes:
-        name: What all objects are called.
+        name: The name of all objects.
         target: As ``kdp run`` takes it.
         options: The command's options, as flags.
         folders: The node's directories.
         files: The files that it reads in `CONFIG_DIR`, by name; a container's only.
         needs: What the backend says that it needs.
-        http: Where it answers over TCP; None: nowhere.
+        http: Where it answers over TCP; `None` if nowhere.
         probing: How the kubelet asks it.
-        restarts_with: A mark that changes when the process must be started anew to see changed files.
+        restarts_with: A mark that changes when the process must restart to see changed files.
         fields: Variables that a pod gets from fields of its own, by name.
         cluster: What it is in the cluster; None: a device plugin.
-        account: What a device plugin does in the cluster; None: nothing, and it has no account.
-        config_label: The label of a node that names its configuration, of those in `CONFIG_DIR`; None: there is one.
+        account: A device plugin's account in the cluster; `None` if it needs none.
+        config_label: The label of a node that names its configuration in `CONFIG_DIR`; `None` if there is only one.
         chosen_paths: Those of the needs' optional paths that all of its nodes have.
         driver: The DRA driver of the same devices; `None` if their resource gives it no name.
     """

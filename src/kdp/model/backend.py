@@ -292,16 +292,16 @@ class DeviceBackend(abc.ABC):
     def watched_file(self, path: str | os.PathLike[str], parse: Callable[[str], _Content]) -> WatchedFile[_Content]:
         """Return a file that the devices depend on: a table of slots, for example. Call it in ``__init__``.
 
-        Its ``current`` is what ``parse`` made of the last good text. When the file changes, kdp discovers again. Bad
-        text changes nothing: kdp logs the error, and ``/readyz``, the metrics, an Event, and ``kdp doctor`` tell it.
-        ``kdp run`` keeps the last good text in the state directory, so that a restart begins with it.
+        Its ``current`` is the result of ``parse`` for the last good text. When the file changes, kdp discovers again.
+        Bad text changes nothing: kdp logs the error, and ``/readyz``, the metrics, an Event, and ``kdp doctor`` have
+        it. ``kdp run`` keeps the last good text in the state directory, so that a restart begins with it.
 
         Args:
             path: The file, as this process sees it.
-            parse: Makes the content of the text. An error that it raises says what is wrong with the text.
+            parse: Turns the text into the content. The message of its error tells the fault in the text.
 
         Raises:
-            ConfigurationError: The file cannot be read or is bad, and no good text was kept.
+            ConfigurationError: The file is unreadable or bad, and kdp has kept no good text of it.
         """
         from .watched_file import WatchedFile  # late: few backends have files
 

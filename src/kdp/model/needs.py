@@ -58,7 +58,7 @@ def _check_nodes(needs: object, field: attrs.Attribute[tuple[str, ...]], nodes: 
 @final
 @attrs.frozen(kw_only=True)
 class Needs:
-    """What the plugin's own container must be given on the node, for ``kdp manifests``.
+    """What the plugin's own container needs of the node, for ``kdp manifests``.
 
     Attributes:
         host_paths: Directories of the node that the backend reads, as ``/sys`` or a driver's directory. A pod waits

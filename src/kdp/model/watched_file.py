@@ -33,10 +33,10 @@ _kept: ContextVar[Callable[[Path], str | None]] = ContextVar("kept", default=lam
 
 @contextmanager
 def falling_back_on(kept: Callable[[Path], str | None]) -> Generator[None]:
-    """Have files whose content is bad begin with a text that was good earlier.
+    """Have files with bad content begin with an earlier, good text.
 
     Args:
-        kept: Returns the text that was kept of a file, by its absolute path; `None` if none was kept.
+        kept: Returns the last good text of a file, by its absolute path; `None` if there is none.
     """
     token = _kept.set(kept)
     try:
@@ -62,7 +62,7 @@ class WatchedFile(Generic[_Content]):
             parse: Makes the content of the text, and raises `ValueError` or another error if the text is bad.
 
         Raises:
-            ConfigurationError: The file cannot be read or is bad, and no good text was kept.
+            ConfigurationError: The file is unreadable or bad, and there is no earlier, good text.
         """
         self.path = Path(os.path.abspath(path))
         self.keep: Callable[[str], object] = lambda _: None
@@ -70,6 +70,8 @@ class WatchedFile(Generic[_Content]):
         self._lock = threading.RLock()
         self._problem: tuple[str, float] | None = None
         self._seen = self._look()
+        self._text: str
+        self._content: _Content
         try:
             self._text, self._content = self._read()
         except ConfigurationError as error:
@@ -159,7 +161,7 @@ class WatchedFile(Generic[_Content]):
         raise ConfigurationError(message if message.startswith(where) else f"{where}: {message}")
 
     def _refuse(self, error: ConfigurationError) -> bool:
-        """Note that the content is bad; return whether it was not known to be so."""
+        """Note that the content is bad; return whether that is news."""
         if self._problem is not None and self._problem[0] == str(error):
             return False
         self._problem = str(error), time.time()

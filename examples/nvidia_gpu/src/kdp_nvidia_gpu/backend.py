@@ -195,10 +195,9 @@ class NvidiaGpu(kdp.DeviceBackend):
             if evidence is None:
                 raise kdp.NotReady(
                     f"strategies={','.join(options.strategies)} needs NVIDIA's container runtime, and without it "
-                    f"containers start with no GPU; the plugin's own container has no GPU of it, and sees none of "
-                    f"{', '.join(runtime.RUNTIME_PLACES)}: install the NVIDIA Container Toolkit, set "
-                    "strategies=device-nodes or cdi, or set nvidia_runtime=true if the runtime is where the plugin "
-                    "cannot see it"
+                    f"containers start with no GPU; the plugin's own container has no GPU from it, and sees none of "
+                    f"{', '.join(runtime.RUNTIME_PLACES)}; install the NVIDIA Container Toolkit, set "
+                    "strategies=device-nodes or cdi, or set nvidia_runtime=true if it is elsewhere"
                 )
             how = (
                 "every pod gets it"
