@@ -165,7 +165,9 @@ class Story:
 
     def _plugin(self) -> Plugin:
         arguments = ["generic", "--set", f"config={self._config}", "--poll-interval", "3600"]
+        # As root, it would leave its allocations in the state directory of this machine's plugins.
         arguments += ["--device-plugin-dir", os.fspath(self._root / "device-plugins")]
+        arguments += ["--state-dir", os.fspath(self._root / "state")]
         self._say("the plugin starts; it looks for devices once an hour, and listens to events")
         self._more(f"kdp run {' '.join(arguments[:5])}")
         self._more(f"  {' '.join(arguments[5:])}")

@@ -39,6 +39,7 @@ SURFACE: dict[str, list[str]] = {
         "RequestPolicy",
         "Taint",
         "Version",
+        "WatchedFile",
         "default_labels",
         "label_value",
         "run",

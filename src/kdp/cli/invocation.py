@@ -89,7 +89,7 @@ class Invocation:
         Args:
             with_file: Whether the configuration file counts: the other process does not read it.
         """
-        file = read_config(self.config).settings if with_file else {}
+        file: Mapping[str, GivenValue] = read_config(self.config).settings if with_file else {}
         found: dict[str, str] = {}
         for name, setting in SETTINGS.items():
             text = None if setting.of_place else self.given(name)  # a flag may be about this machine

@@ -65,7 +65,6 @@ def looked(look: Callable[..., Awaitable[_T]], backend: DeviceBackend, plan: Ser
 
     assert plan.host is not None  # an invocation's plan has one
     warn_of_slips(os.environ)
-    warn_of_missing_places(plan.settings)
     cause: BaseException | None = None
     with _logged_failures() as logged:
         try:
@@ -112,6 +111,7 @@ def show(out: TextIO, backend: DeviceBackend, plan: ServingPlan, format: str) ->
     Raises:
         Failure: The discovery failed.
     """
+    warn_of_missing_places(plan.settings)
     try:
         found = listed(discovered(backend, plan))
         # A snapshot is of another node.

@@ -97,6 +97,7 @@ def command(
         if is_strict:
             _FILE.check(config, "--strict-config")
         signals = prepare_process()
+        logs.hold_back()
         invocation = Invocation(targets=targets, assignments=assignments, config=config, flags=flags)
         keeper = ConfigKeeper(invocation, is_strict=is_strict)
         if not config_label:

@@ -116,6 +116,8 @@ class KubeApi:
                 user.token_file = os.fspath(config.abs_file(user.token_file))
             context = verify_cluster(config.cluster, user, config.abs_file)
             auth = user_auth(user)
+        except ConfigurationError:
+            raise
         except Exception as error:  # of the file's syntax, its types, its files, its certificates
             where = os.fspath(kubeconfig) if kubeconfig else "the pod's account or kubeconfig"
             raise ConfigurationError(f"the API server cannot be used as {where} says: {_words(error)}") from error
@@ -444,7 +446,13 @@ def _configuration(kubeconfig: str | os.PathLike[str] | None, account: Path) -> 
             raise ConfigError(f"{account} is there, but the variable {missing[0]} is not set")
         found = KubeConfig.from_service_account(account).get()
     else:
-        found = KubeConfig.from_file(kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG).get()
+        file = kubeconfig or os.environ.get("KUBECONFIG")
+        if not file and not os.path.exists(os.path.expanduser(DEFAULT_KUBECONFIG)):
+            raise ConfigurationError(
+                f"no API server is known: this process has no account of a pod, and there is no {DEFAULT_KUBECONFIG}; "
+                "give --kubeconfig FILE (kdp simulate TARGET needs no cluster)"
+            )
+        found = KubeConfig.from_file(file or DEFAULT_KUBECONFIG).get()
     assert found is not None  # only with a default it is
     return found
 

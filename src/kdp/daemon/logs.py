@@ -344,6 +344,45 @@ def configure(settings: Settings, *, keeps_recent: bool = False) -> None:
         # It tells each request, and a DRA driver has one for each change.
         logging.getLogger("httpx2").setLevel(logging.WARNING if root.level > logging.DEBUG else logging.DEBUG)
         look("the program")
+    _release()
+
+
+class _Early(logging.Handler):
+    """Keeps records in memory. At the process's end, it writes them as Python writes them without configuration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[logging.LogRecord] = []
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self.held.append(record)
+
+    @override
+    def close(self) -> None:
+        held, self.held = self.held, []
+        for record in held:
+            if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+                logging.lastResort.handle(record)
+        super().close()
+
+
+def hold_back() -> None:
+    """Keep the lines of kdp until `configure`: earlier, a line has neither a time nor a level."""
+    kdp = logging.getLogger("kdp")
+    kdp.addHandler(_Early())
+    kdp.propagate = False
+
+
+def _release() -> None:
+    """Write the lines that `hold_back` has kept."""
+    kdp = logging.getLogger("kdp")
+    for early in [each for each in kdp.handlers if isinstance(each, _Early)]:
+        kdp.removeHandler(early)
+        kdp.propagate = True
+        held, early.held = early.held, []
+        for record in held:
+            logging.getLogger(record.name).handle(record)
 
 
 def _restore(handler: StderrHandler, level: int, culprit: str) -> None:

@@ -169,8 +169,8 @@ def _with_whole_account(deployment: Deployment) -> Deployment:
     if deployment.cluster is not None:
         return deployment
     account = Account(events=True, evicts=True, startup_taint=_TAINT, reads_labels=deployment.config_label is not None)
-    fields = {} if _may_ask(deployment) else deployment.fields
-    return attrs.evolve(deployment, account=account, fields=fields)
+    whole = attrs.evolve(deployment, account=account)
+    return attrs.evolve(whole, fields={}) if _may_ask(deployment) else whole
 
 
 def _setting(key: str) -> str:

@@ -11,6 +11,7 @@ object). What dies with its process is `kubelet_process.KubeletProcess`.
 
 from __future__ import annotations
 
+import functools
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from typing_extensions import override
 
 from .devicemanager.kubelet_core import KubeletCore
 from .faults import Faults
+from .lifetime import Entered
 from .patience import PATIENCE
 from .protocol.pods import AdmissionError, AdmittedContainer, AdmittedPod, KubeletPanic, Pod
 
@@ -68,6 +70,11 @@ class SimulatedKubelet(KubeletCore):
 
     _faults: Faults | None = None
 
+    @functools.cached_property
+    def served(self) -> list[Entered[Any]]:
+        """All that `serving` has returned."""
+        return []
+
     @property
     def faults(self) -> Faults:
         """How it misbehaves on command."""
@@ -104,11 +111,13 @@ class SimulatedKubelet(KubeletCore):
             options: Fields of `kdp.deviceplugin.ManagerOptions`.
 
         Raises:
+            ConfigurationError: A backend is a class, and no object of it.
             NotReached: They are not ready in time; the text tells why, and what happened.
         """
         from .serving import serving  # late: it loads kdp's own side of the protocol
 
-        return serving(self, backends, host=host, ready=ready, seconds=timeout, speed=speed, options=options)
+        made = serving(self, backends, host=host, ready=ready, seconds=timeout, speed=speed, options=options)
+        return Entered(made, self.served)
 
     # Pods ----------------------------------------------------------------------------------------------------------
 

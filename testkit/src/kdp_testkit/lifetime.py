@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
 import anyio
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -43,6 +44,36 @@ class Lifetime:
     async def until_over(self) -> None:
         """Wait until it has ended."""
         await self._over.wait()
+
+
+_Entered = TypeVar("_Entered")
+
+
+@final
+class Entered(AbstractAsyncContextManager[_Entered]):
+    """A context of a test that knows whether the test has entered it: otherwise, nothing has run.
+
+    Args:
+        inner: The context.
+        all_of_test: The contexts of the test, which get this one.
+
+    Attributes:
+        is_entered: Whether it was entered.
+    """
+
+    def __init__(self, inner: AbstractAsyncContextManager[_Entered], all_of_test: list[Entered[Any]]) -> None:
+        self._inner = inner
+        self.is_entered = False
+        all_of_test.append(self)
+
+    @override
+    async def __aenter__(self) -> _Entered:
+        self.is_entered = True
+        return await self._inner.__aenter__()
+
+    @override
+    async def __aexit__(self, *exception: Any) -> bool | None:  # noqa: PYI036 - handed on
+        return await self._inner.__aexit__(*exception)
 
 
 def temporary_root(owner: object) -> tuple[str, Callable[[], object]]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from .dra.cluster import SimulatedCluster
     from .kubelet import SimulatedKubelet
+    from .lifetime import Entered
     from .sysfs import SysfsTree
 
 _T = TypeVar("_T")
@@ -81,6 +82,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(each))
 
 
+def _check_entered(name: str, served: Sequence[Entered[Any]]) -> None:
+    """Fail a test that has called ``serving`` and has not entered it: nothing was served."""
+    if not all(each.is_entered for each in served):
+        pytest.fail(f"{name}.serving(...) was not entered; write: async with {name}.serving(...): ... in an async def")
+
+
 @asynccontextmanager
 async def _kubelet(request: pytest.FixtureRequest) -> AsyncGenerator[SimulatedKubelet]:
     from .kubelet import SimulatedKubelet
@@ -95,6 +102,7 @@ async def _kubelet(request: pytest.FixtureRequest) -> AsyncGenerator[SimulatedKu
         arguments["profile"] = request.param
     async with SimulatedKubelet(**arguments) as simulated:
         yield simulated
+    _check_entered("kubelet", simulated.served)
 
 
 @asynccontextmanager
@@ -104,6 +112,7 @@ async def _cluster(request: pytest.FixtureRequest) -> AsyncGenerator[SimulatedCl
     arguments = {"profile": request.param} if hasattr(request, "param") else {}
     async with SimulatedCluster(**arguments) as simulated:
         yield simulated
+    _check_entered("cluster", simulated.served)
 
 
 class _OnAnyio:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import attrs
 
+from kdp.daemon.plan import check_backends
 from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.deviceplugin.options import Pace
 
@@ -39,6 +40,7 @@ async def serving(
     options: dict[str, Any],
 ) -> AsyncGenerator[PluginManager]:
     """See `SimulatedKubelet.serving`."""
+    check_backends(backends)
     pace = Pace(
         gap=_NODE.gap / speed,
         admission=_NODE.admission / speed,

@@ -149,3 +149,24 @@ async def test_an_allocation_that_goes_wrong_ends_nobody(
             refusal = str(error)
         assert "Traceback" not in refusal
         await _good_is_served(plugin, kubelet, tmp_path)
+
+
+async def test_the_line_of_a_renamed_option_had_no_level_so_that_simulate_passed(
+    start: Start, kubelet: SimulatedKubelet
+) -> None:
+    program = """
+import kdp
+
+class Cards(kdp.DeviceBackend):
+    resource = "example.com/careless"
+    renamed_options = {"max_errors": "ecc_limit"}
+    def __init__(self, ecc_limit: int = 3) -> None: ...
+    def discover(self): return [kdp.Device(id="a")]
+"""
+    async with start(program, "Cards", "--set", "max_errors=5") as plugin:
+        line = await plugin.says("the parameter is called ecc_limit now; rename it")
+        assert "WARNING kdp.cli.targets" in line
+        await kubelet.until(streaming=CARELESS)
+    async with start(program, "Cards", "--set", "max_errors=5", "--log-format", "json") as plugin:
+        line = await plugin.says("the parameter is called ecc_limit now; rename it")
+        assert '"level":"warning"' in line.replace(" ", "").lower()

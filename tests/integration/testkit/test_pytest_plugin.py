@@ -79,6 +79,33 @@ async def test_awaited(kubelet):
     assert "coroutine 'SimulatedCluster.pod' was never awaited" in text, text
 
 
+def test_what_was_not_entered_let_a_test_pass(tmp_path: Path) -> None:
+    text = run_pytest(
+        tmp_path,
+        """
+from widgets import Widgets
+
+def test_kubelet(kubelet):
+    kubelet.serving(Widgets())
+
+async def test_cluster(cluster):
+    cluster.serving(Widgets())
+
+async def test_class(kubelet):
+    async with kubelet.serving(Widgets):
+        pass
+
+async def test_driver_class(cluster):
+    async with cluster.serving(Widgets):
+        pass
+""",
+    )
+    assert "2 failed, 2 passed, 2 errors" in text, text
+    for name in ("kubelet", "cluster"):
+        assert f"{name}.serving(...) was not entered; write: async with {name}.serving(...)" in text, text
+    assert text.count("backend Widgets: this is the class; give an object of it, Widgets()") >= 2, text
+
+
 def test_a_fixture_of_that_name_is_its_owners(tmp_path: Path) -> None:
     text = run_pytest(
         tmp_path,

@@ -54,7 +54,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 
 {{- define "kdp.account-name" -}}
-{{- .Values.serviceAccount.name | default (include "kdp.name" .) }}
+{{- $name := .Values.serviceAccount.name | default (include "kdp.name" .) }}
+{{- /* It stands within expressions of policies. */}}
+{{- if not (regexMatch "^[-.a-z0-9]+$" $name) }}
+{{- fail "serviceAccount.name: must be the name of an account; valid is 'widgets'" }}
+{{- end }}
+{{- $name }}
 {{- end }}
 
 {{- define "kdp.http" -}}

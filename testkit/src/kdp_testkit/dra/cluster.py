@@ -12,12 +12,13 @@ from typing_extensions import override
 
 from kdp.cdi import CdiEdits, parse_spec
 from kdp.cluster.client import KubeApi
+from kdp.daemon.plan import check_backends
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
 from kdp.kubelet import KubeletPaths
 from kdp.model.edits import ContainerEdits, DeviceNode, Mount
 
-from ..lifetime import ungrouped
+from ..lifetime import Entered, ungrouped
 from ..patience import PATIENCE
 from ..protocol.pods import ScenarioError
 from ..serving import until_ready
@@ -30,6 +31,7 @@ from .server import SimulatedApiServer, write_kubeconfig
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncGenerator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
     from typing import Self
 
@@ -54,6 +56,7 @@ class SimulatedCluster(AsyncContextManagerMixin):
     Attributes:
         server: The API server (`SimulatedApiServer`).
         kubelet: The kubelet (`SimulatedDraKubelet`).
+        served: All that `serving` has returned.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class SimulatedCluster(AsyncContextManagerMixin):
         node: str = "node0",
     ) -> None:
         self._numbers = itertools.count()
+        self.served: list[Entered[Any]] = []
         self.server = SimulatedApiServer(profile)
         self.kubelet = SimulatedDraKubelet(self.server.ask, root, node=node, profile=profile, timings=_QUICK)
 
@@ -80,14 +84,9 @@ class SimulatedCluster(AsyncContextManagerMixin):
             async with self.kubelet:
                 yield self
 
-    @asynccontextmanager
-    async def serving(
-        self,
-        *backends: DeviceBackend,
-        host: Host | None = None,
-        timeout: float = PATIENCE,  # noqa: ASYNC109 - a deadline for tests, with a story
-        **options: Any,
-    ) -> AsyncGenerator[DraDriver]:
+    def serving(
+        self, *backends: DeviceBackend, host: Host | None = None, timeout: float = PATIENCE, **options: Any
+    ) -> AbstractAsyncContextManager[DraDriver]:
         """Serve backends as DRA drivers of the node, in this process, while the context lasts.
 
         All directories are this kubelet's: nothing of the machine's own is touched.
@@ -99,15 +98,23 @@ class SimulatedCluster(AsyncContextManagerMixin):
             options: Fields of `kdp.dra.options.DriverOptions`.
 
         Raises:
+            ConfigurationError: A backend is a class, and no object of it.
             NotReached: They are not in time; the text tells why, and what happened.
         """
+        return Entered(self._serving(backends, host, timeout, options), self.served)
+
+    @asynccontextmanager
+    async def _serving(
+        self, backends: Sequence[DeviceBackend], host: Host | None, seconds: float, options: Mapping[str, Any]
+    ) -> AsyncGenerator[DraDriver]:
+        check_backends(backends)
         paths, config = KubeletPaths.simulated(self.kubelet.root), write_kubeconfig(self.kubelet.root, self.server.url)
         with ungrouped():
             async with KubeApi(config) as api:
                 usual = DriverOptions(api=api, node=self.kubelet.node, paths=paths, cdi=self.cdi, host=host)
                 chosen = attrs.evolve(usual, **options)
                 async with DraDriver(backends, chosen) as driver:
-                    await until_ready(driver, self.kubelet.events, timeout)
+                    await until_ready(driver, self.kubelet.events, seconds)
                     yield driver
 
     async def devices(self) -> dict[str, dict[str, Any]]:

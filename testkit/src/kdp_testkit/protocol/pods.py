@@ -275,12 +275,25 @@ class AdmittedPod:
     containers: Mapping[str, AdmittedContainer]
 
     def reply(self, container: str = "main") -> ContainerReply:
-        """Return what the container runtime gets for this container."""
-        return self.containers[container].reply
+        """Return what the container runtime gets for this container.
+
+        Raises:
+            KeyError: The pod has no container of this name.
+        """
+        return self._container(container).reply
 
     def devices(self, resource: str, container: str = "main") -> tuple[str, ...]:
-        """Return the ids of this resource that this container got, sorted."""
-        return self.containers[container].devices.get(resource, ())
+        """Return the ids of this resource that this container got, sorted.
+
+        Raises:
+            KeyError: The pod has no container of this name.
+        """
+        return self._container(container).devices.get(resource, ())
+
+    def _container(self, name: str) -> AdmittedContainer:
+        if name not in self.containers:
+            raise KeyError(f"container {name!r}: the pod has {', '.join(self.containers)}")
+        return self.containers[name]
 
 
 class NotReached(TimeoutError):
