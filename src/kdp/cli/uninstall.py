@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +24,7 @@ from .reaching import cluster_option, node_name, reach, server_of
 from .streams import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ..daemon.leftovers import FileOwner, Leftover
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
 SOMETHING_LEFT: Final = 3
 _ALL: Final = "all"
+
+_LOOK: Final = 1.0
+"""Seconds between two looks whether claims are held."""
 
 
 @click.command("uninstall", short_help="Remove from this node what plugins have left.")
@@ -93,7 +98,7 @@ def command(
 
     Do this after you have deleted the DaemonSet, or disabled the unit. Without a TARGET, the files of all plugins and
     drivers of kdp go; with one, those of its class. Nothing is removed while a plugin runs, or while pods hold claims,
-    or devices that a hook must take back.
+    or devices that a hook must take back. With --stay and a TARGET, the driver runs until no pod holds a claim.
 
     With --node-name or --nodes, what the API server has of a node goes, too. That is labels of 'kdp node label', the
     taint of --startup-taint, the zero of a resource that nobody serves, and ResourceSlices. They are those
@@ -140,10 +145,17 @@ def command(
     if not found and nodes is None:
         click.echo(f"nothing of kdp is left in {', '.join(map(_named, places))}")
     obstacles = [each for each in found if each.obstacle is not None]
+    if stay and targets and obstacles and all(each.is_claim for each in obstacles) and not force:
+        _serve_until_unprepared(
+            ["run", *targets, "--mode=dra", *_given(assignments, config, flags)],
+            lambda: any(each.is_claim for each in find(settings, owner)),
+        )
+        found = find(settings, owner)
+        obstacles = [each for each in found if each.obstacle is not None]
     if obstacles and not force:
         for each in obstacles:
             click.echo(f"{each.path} ({each.what}): {each.obstacle}", err=True)
-        raise Failure("nothing was removed; do what the lines above say, or give --force to remove all the same")
+        raise Failure(_why_not(obstacles, has_target=bool(targets)))
     cluster: list[NodeLeftover] = []
     if node is not None or nodes is not None:
         with refusing():
@@ -176,6 +188,47 @@ def command(
         raise SystemExit(1)
     if stay:
         _stay()
+
+
+def _why_not(obstacles: list[Leftover], *, has_target: bool) -> str:
+    """Return the sentence for leftovers that must stay. Nobody is asked to force away what a process uses."""
+    if not any(each.is_living for each in obstacles):
+        return "nothing was removed; do what the lines above say, or give --force to remove all the same"
+    others = "" if has_target else ", or name the TARGET whose files are to go"
+    return f"nothing was removed; end the plugins that the lines above are about{others}"
+
+
+def _given(assignments: tuple[str, ...], config: Path | None, flags: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield the options that this command has in common with ``kdp run``."""
+    from ..daemon.settings import SETTINGS
+
+    yield from (f"--set={assignment}" for assignment in assignments)
+    if config is not None:
+        yield f"--config={config}"
+    # No labels are written then, so that their directory would be refused.
+    kept = {name: text for name, text in flags.items() if text is not None and name != "labels_dir"}
+    yield from (f"{SETTINGS[name].flag}={text}" for name, text in kept.items())
+
+
+def _serve_until_unprepared(arguments: Sequence[str], are_held: Callable[[], bool]) -> None:
+    """Run the driver until no claim is prepared: only a driver can unprepare one, and without it no pod can end.
+
+    Raises:
+        Failure: The driver ended by itself.
+        SystemExit: This process was asked to stop.
+    """
+    asked = _asked_to_stop()
+    click.echo("pods hold claims: the driver serves until the last one is unprepared; end these pods")
+    process = subprocess.Popen([sys.executable, "-m", "kdp", *arguments])  # noqa: S603 - this program, without a shell
+    try:
+        while are_held():
+            if asked.wait(_LOOK):
+                raise SystemExit(0)
+            if process.poll() is not None:
+                raise Failure(f"the driver ended with exit code {process.returncode}; the lines above say why")
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _tell(leftovers: list[Leftover], verb: str) -> None:
@@ -279,7 +332,7 @@ def _tell_of_nodes(leftovers: Sequence[NodeLeftover], verb: str) -> None:
         click.echo(shown(f"{each.path} ({each.what}): {verb}"))
 
 
-def _stay() -> None:
+def _asked_to_stop() -> threading.Event:
     asked = threading.Event()
 
     def stop(_number: int, _frame: object) -> None:
@@ -287,6 +340,11 @@ def _stay() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    return asked
+
+
+def _stay() -> None:
+    asked = _asked_to_stop()
     click.echo("staying until asked to stop")
     while not asked.wait(60):  # a wait without an end would keep a signal from being seen
         pass

@@ -33,7 +33,7 @@ from ..operations.feature_files import PREFIX as FEATURES
 from ..operations.feature_files import file_name, is_written_by_kdp
 from ..storage import locks, reading, trees
 from ..storage.documents import parse_json
-from ..supervision.claimed import CLAIMS, METADATA, SERIALIZE
+from ..supervision.claimed import CLAIMS, MARK, METADATA, SERIALIZE
 from .mode_lock import mark_of
 from .own_socket import path_in
 from .services import evictions_name
@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _HIDDEN: Final = ".kdp"
-"""The private directory beside sockets, where they are bound: in a driver's directory, the mark of kdp."""
+"""The private directory beside sockets, where they are bound."""
+
+_MARKS: Final = {(MARK, stat.S_IFREG), (_HIDDEN, stat.S_IFDIR)}
+"""Entries of a driver's directory that tell that it is kdp's: the second is there while the driver serves."""
 
 _CDI: Final = re.compile(r"kdp_.+\.json|\.kdp_.+\.draft")
 _ALLOCATIONS: Final = re.compile(r"(?P<stem>.+)\.[0-9a-f]{12}\.json(?P<aside>\.set-aside-[0-9]+)?")
@@ -87,6 +90,8 @@ class Leftover:
         parts: The names on the way from there.
         what: What it is, in words.
         obstacle: Why it should stay; None: nobody needs it.
+        is_living: Whether the obstacle is a process that runs.
+        is_claim: Whether it is the record of a claim, which only a driver can undo.
         is_directory: Whether it is a directory, which goes when it is empty.
         resource: The extended resource that its name says was served on this node; None: it says none.
         driver: The DRA driver that its name says was there; None: it says none.
@@ -96,6 +101,8 @@ class Leftover:
     parts: tuple[str, ...]
     what: str
     obstacle: str | None = None
+    is_living: bool = False
+    is_claim: bool = False
     is_directory: bool = False
     resource: str | None = None
     driver: str | None = None
@@ -174,7 +181,7 @@ def _drivers(paths: KubeletPaths, owner: FileOwner | None) -> Iterator[Leftover]
     else:
         names = [name for name, _ in trees.entries(base)]
     for driver in names:
-        if trees.is_directory(base, (driver, _HIDDEN)):
+        if any((name, stat.S_IFMT(mode)) in _MARKS for name, mode in trees.entries(base, (driver,))):
             yield from _driver_sockets(paths, driver)
             yield from _driver_files(base, driver)
         elif owner is not None and trees.is_directory(base, (driver,)) and not trees.entries(base, (driver,)):
@@ -191,7 +198,7 @@ def _driver_files(base: Path, driver: str) -> Iterator[Leftover]:
             # The copy of a record is one, too: if the record is damaged, it is the only one.
             is_record = name in (f"{uid}.json", f".{uid}.json.copy")
             why = f"a pod may still have the claim {uid}, or it is not released yet" if is_record else None
-            yield Leftover(base=base, parts=(driver, CLAIMS, name), what=what, obstacle=why)
+            yield Leftover(base=base, parts=(driver, CLAIMS, name), what=what, obstacle=why, is_claim=is_record)
     what = f"metadata of the driver {driver}"
     for uid, mode in trees.entries(base, (driver, METADATA)):
         if stat.S_ISDIR(mode):
@@ -202,12 +209,16 @@ def _driver_files(base: Path, driver: str) -> Iterator[Leftover]:
     if any(name == SERIALIZE and stat.S_ISREG(mode) for name, mode in trees.entries(base, (driver,))):
         held = _holder(base / driver / SERIALIZE)
         what = f"lock of the driver {driver}"
-        yield Leftover(base=base, parts=(driver, SERIALIZE), what=what, obstacle=held, driver=driver)
-    # The private one is the mark, so it goes last: a second try finds the files that a first one has left.
-    for folder in ((CLAIMS,), (METADATA,), (_HIDDEN,), ()):
-        if trees.is_directory(base, (driver, *folder)):
-            what = f"directory of the driver {driver}"
-            yield Leftover(base=base, parts=(driver, *folder), what=what, is_directory=True)
+        parts = (driver, SERIALIZE)
+        yield Leftover(base=base, parts=parts, what=what, obstacle=held, is_living=held is not None, driver=driver)
+    what = f"directory of the driver {driver}"
+    for folder in (CLAIMS, METADATA, _HIDDEN):
+        if trees.is_directory(base, (driver, folder)):
+            yield Leftover(base=base, parts=(driver, folder), what=what, is_directory=True)
+    # The mark goes last: a second try finds the files that a first one has left.
+    if any(name == MARK for name, _ in trees.entries(base, (driver,))):
+        yield Leftover(base=base, parts=(driver, MARK), what=f"mark of the driver {driver}")
+    yield Leftover(base=base, parts=(driver,), what=what, is_directory=True)
 
 
 def _driver_sockets(paths: KubeletPaths, driver: str) -> Iterator[Leftover]:
@@ -282,13 +293,16 @@ def _state_file(directory: Path, name: str, mode: int, owner: FileOwner | None, 
         stems = None if owner is None else [key.replace("/", "_") for key in owner.keys]
         if stems is None or match["stem"] in stems:
             resource = _resource_of(match["stem"], mark)
-            return found(what="lock", obstacle=_holder(path), resource=resource)
+            held = _holder(path)
+            return found(what="lock", obstacle=held, is_living=held is not None, resource=resource)
     elif (match := _ALLOCATIONS.fullmatch(name)) is not None:
         stems = None if owner is None else [key.replace("/", "_") for key in owner.resources]
         if stems is None or match["stem"] in stems:
             is_owed = match["aside"] is None and _said(path, "releases") is not False
-            why = _holder(path) or ("pods had devices when the plugin ended: end them" if is_owed else None)
-            return found(what="allocations", obstacle=why, resource=_resource_of(match["stem"]))
+            held = _holder(path)
+            why = held or ("pods had devices when the plugin ended: end them" if is_owed else None)
+            resource = _resource_of(match["stem"])
+            return found(what="allocations", obstacle=why, is_living=held is not None, resource=resource)
     elif _CONFIG.fullmatch(name):
         if owner is None or _said(path, "targets") == list(owner.targets):  # what `kdp run` was called with
             return found(what="configuration that was kept")
@@ -328,7 +342,7 @@ def _said(path: Path, key: str) -> object:
 def _socket(base: Path, parts: tuple[str, ...], what: str) -> Leftover:
     answered = is_answered(base.joinpath(*parts))
     why = "a process answers there: end the plugin" if answered else None
-    return Leftover(base=base, parts=parts, what=what, obstacle=why)
+    return Leftover(base=base, parts=parts, what=what, obstacle=why, is_living=answered)
 
 
 def _holder(path: Path) -> str | None:

@@ -31,6 +31,7 @@ from ..kubelet.plugin_watcher import Registration
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..model.devices import Device
+from ..supervision.claimed import MARK
 from ..supervision.health import DeviceHealth
 from ..supervision.publisher import Offer
 from ..supervision.service import DRAIN_SECONDS, MAX_LISTED, HeldClaim
@@ -440,6 +441,8 @@ class DraPlugin:
         except OSError as error:
             right = missing_right(error.errno)
             raise ServeError(f"cannot make {self._data}: {error.strerror or error}{right}") from None
+        with contextlib.suppress(OSError):  # the next server tries again
+            (self._data / MARK).touch(mode=0o600)
         sockets = self._sockets_named()
         if remove_dead(self._registry, sockets.is_registration):
             self._was_called_in_vain = True  # perhaps: by a kubelet that has started since its process was killed

@@ -38,6 +38,9 @@ CLAIMS: Final = "claims"
 METADATA: Final = "metadata"
 """The directory with the descriptions of claims for containers, in the driver's directory."""
 
+MARK: Final = ".driver-of-kdp"
+"""An empty file that tells a driver's directory of kdp from that of another program, in the driver's directory."""
+
 SERIALIZE: Final = "serialize.lock"
 """The lock between processes of one driver, in the driver's directory."""
 

@@ -236,6 +236,21 @@ def test_a_claim_that_is_prepared_is_a_reason_to_wait(node: Node) -> None:
     assert obstacles(find(node.settings)) == {"6f1b.json": why, ".6f1b.json.copy": why}
 
 
+def test_after_an_orderly_stop_a_claim_was_not_seen(node: Node) -> None:
+    """The directory of sockets was the mark of kdp, and it ends with the driver's process."""
+    data = node.settings.paths.plugins_dir / DRIVER
+    (data / "claims").mkdir(parents=True)
+    (data / "claims/6f1b.json").touch()
+    (data / "serialize.lock").touch()
+    assert find(node.settings) == []
+    (data / ".driver-of-kdp").touch()
+
+    assert [*obstacles(find(node.settings))] == ["6f1b.json"]
+    (data / "claims/6f1b.json").unlink()
+    remove(find(node.settings))
+    assert not data.exists()
+
+
 @pytest.mark.parametrize("name", ["metadata", "claims", "metadata/uid", ".kdp", ""])
 def test_a_link_led_uninstall_to_files_of_the_node(node: Node, name: str) -> None:
     """Whoever may write to a driver's directory could have root remove any directory of the node."""
