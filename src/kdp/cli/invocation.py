@@ -38,6 +38,7 @@ class Invocation:
         flags: The settings' flags by name; None: not given.
         checks_needs: Whether a setting is refused that has no effect in a process that serves.
         used: Settings that have an effect in any case, because the command uses them itself.
+        serves: Whether the command serves the devices, and does not only look at them.
         wrap: Makes what the backends are given of the node's files, as one that records.
     """
 
@@ -47,6 +48,7 @@ class Invocation:
     flags: Mapping[str, str | None]
     checks_needs: bool = True
     used: Collection[str] = ()
+    serves: bool = False
     wrap: Callable[[Host], Host] = lambda host: host
     _classes: dict[str, type[DeviceBackend]] = attrs.field(init=False, factory=dict[str, type[DeviceBackend]])
     _recipes: tuple[Recipe, ...] = attrs.field(default=(), init=False)
@@ -69,7 +71,7 @@ class Invocation:
         made = self._made(host, file)
         if settings.snapshot is not None:
             self._check_hosts()
-        return ServingPlan(made, settings, host, file.text)
+        return ServingPlan(made, settings, host, file.text, serves=self.serves)
 
     def settings(self) -> Settings:
         """Return the settings alone, where no target is needed.

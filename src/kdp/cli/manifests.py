@@ -17,6 +17,7 @@ from ..daemon.settings import SETTINGS
 from ..daemon.sources import asking
 from ..errors import ConfigurationError, KdpError, sentence
 from ..hardware import Host
+from ..hardware.capture import RecordingHost
 from ..manifests.chart import chart
 from ..manifests.cluster import Account, Cluster
 from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of, driver_of
@@ -233,7 +234,7 @@ def _invocation(
         # Each node's own name is in its pod; here any will do.
         flags={**flags, "node_name": "node"},
         # A --host-root of the configuration file is the container's; here the node's files are this machine's.
-        wrap=lambda h: Host() if h.is_real else h,
+        wrap=lambda h: RecordingHost(Host().root if h.is_real else h.root),
     )
 
 
@@ -270,6 +271,7 @@ def _deployment(
     nodes = [] if found is None or is_controller else _nodes(found, plan.host)
     if found is not None and not is_controller:
         needs = _with_sources(needs, found)
+        needs = _with_read(needs, backend, plan.host)
     if not is_controller and not nodes:
         has_devices = any((found or {}).values())
         needs = _with_all_of_it(needs, backend, has_devices=has_devices, takes_host=invocation.takes_host)
@@ -425,6 +427,23 @@ def _with_sources(needs: Needs, found: Mapping[str, tuple[Device, ...]]) -> Need
     # The directory above: Kubernetes would make the one that is missing, and the source would be there, and empty.
     above = {path if posixpath.dirname(path) == "/" else posixpath.dirname(path) for path in sources}
     return attrs.evolve(needs, host_paths=(*needs.host_paths, *sorted(above)))
+
+
+def _with_read(needs: Needs, backend: DeviceBackend, host: Host | None) -> Needs:
+    """Return needs with the kernel's file systems that the discovery has read here: it reads them on the node, too."""
+    import attrs
+
+    seen = host.seen if isinstance(host, RecordingHost) else ()
+    declared = (*needs.host_paths, *needs.writable_paths, *needs.optional_paths)
+    lacking = [
+        top
+        for top in ("/sys", "/proc")
+        if any(path.startswith(f"{top}/") for path in seen)
+        and not any(f"{path}/".startswith(f"{top}/") for path in declared)
+    ]
+    for top in lacking:
+        warn(f"{type(backend).__name__} reads {top}, and does not declare it in 'needs'; the pod is given it to read")
+    return attrs.evolve(needs, host_paths=(*needs.host_paths, *lacking))
 
 
 def _with_all_of_it(needs: Needs, backend: DeviceBackend, *, has_devices: bool, takes_host: bool) -> Needs:

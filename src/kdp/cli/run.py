@@ -98,7 +98,7 @@ def command(
             _FILE.check(config, "--strict-config")
         signals = prepare_process()
         logs.hold_back()
-        invocation = Invocation(targets=targets, assignments=assignments, config=config, flags=flags)
+        invocation = Invocation(targets=targets, assignments=assignments, config=config, flags=flags, serves=True)
         keeper = ConfigKeeper(invocation, is_strict=is_strict)
         if not config_label:
             plan = keeper.first()

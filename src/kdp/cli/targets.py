@@ -258,8 +258,12 @@ def assign(
         host: For parameters whose annotation is `kdp.hardware.Host`.
 
     Raises:
-        ConfigurationError: A value has no taker or does not fit, or a target lacks one that it needs.
+        ConfigurationError: A value has no taker or does not fit, or a target lacks one that it needs, or renames an
+            option to one that it does not have.
     """
+    for cls in targets.values():
+        for old in cls.renamed_options:
+            current(cls, old)
     parameters = {target: _parameters(cls) for target, cls in targets.items()}
     arguments: dict[str, dict[str, Any]] = {target: {} for target in targets}
     own: set[tuple[str, str]] = set()

@@ -342,7 +342,7 @@ def _said(path: Path, key: str) -> object:
 def _socket(base: Path, parts: tuple[str, ...], what: str) -> Leftover:
     answered = is_answered(base.joinpath(*parts))
     why = "a process answers there: end the plugin" if answered else None
-    return Leftover(base=base, parts=parts, what=what, obstacle=why, is_living=answered)
+    return Leftover(base=base, parts=parts, what=what, obstacle=why, is_living=bool(answered))
 
 
 def _holder(path: Path) -> str | None:

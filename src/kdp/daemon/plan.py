@@ -69,6 +69,7 @@ class ServingPlan:
         settings: The settings, checked by `resolve`.
         host: The node's files that the backends were made with, where kdp made them; None: as the settings say.
         text: The text of the configuration file; None: there is none.
+        serves: Whether this process serves the plan; a command that only looks changes no file of the backends.
         states: For each backend what those who served it before have left, such as a hook that still runs.
 
     Raises:
@@ -81,6 +82,7 @@ class ServingPlan:
     settings: Settings
     host: Host | None = None
     text: str | None = attrs.field(default=None, eq=False, repr=False)
+    serves: bool = attrs.field(default=True, kw_only=True)
     states: tuple[SharedState, ...] = attrs.field(
         eq=False, repr=False, default=attrs.Factory(lambda plan: states_for(plan.backends), takes_self=True)
     )
@@ -90,7 +92,9 @@ class ServingPlan:
             policy_of(backend, self.settings.health_policy or {})
             tell_mode(backend, is_dra=self.settings.mode != "device-plugin")
             directory, key = self.settings.state_dir, key_of(backend, self.settings.kubelet_root)
-            give_store(backend, None if directory is None else directory / store_name(key))
+            if self.settings.snapshot is not None:  # the values are of this node's devices
+                directory = None
+            give_store(backend, None if directory is None else directory / store_name(key), writes=self.serves)
 
     def served(self) -> tuple[DeviceBackend, ...]:
         """Return the backends as they are served: shared, if the settings say so."""

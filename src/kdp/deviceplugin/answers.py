@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import grpc
 
@@ -14,6 +15,7 @@ from ..errors import (
     InvalidValueError,
     KdpError,
     NotReady,
+    kind_of,
 )
 
 if TYPE_CHECKING:
@@ -55,9 +57,13 @@ def preferred_ids(ids: Any) -> tuple[str, ...] | None:
     """
     if ids is None:
         return None
-    if isinstance(ids, str):
-        raise InvalidValueError(f"it returned {ids!r}: must be a sequence of device ids or None")
-    return tuple(ids)
+    rule = "must be a sequence of device ids or None"
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidValueError(f"it returned {ids!r}: {rule}")
+    found = tuple(cast("Iterable[object]", ids))
+    if odd := [each for each in found if not isinstance(each, str)]:
+        raise InvalidValueError(f"it returned {kind_of(odd[0])}: {rule}")
+    return cast("tuple[str, ...]", found)
 
 
 def preference_fault(ids: Sequence[str], query: wire.PreferQuery) -> str | None:

@@ -53,11 +53,17 @@ def render_device(device: Device, standard: Mapping[str, AttributeValue]) -> dic
         standard: More attributes; see `kdp.dra.standard_attributes`.
 
     Raises:
-        InvalidValueError: The server would round an amount or cut it off, and say nothing.
+        InvalidValueError: The server would round an amount or cut it off, and say nothing; or an attribute has the
+            name of kdp's own.
     """
     rendered: dict[str, Any] = {"name": device_name(device.id)}
     # Of a class with several resources, a DeviceClass selects one by this attribute.
     resource: Mapping[str, AttributeValue] = {} if device.resource is None else {RESOURCE: in_short(device.resource)}
+    if resource and device.attributes.get(RESOURCE, resource[RESOURCE]) != resource[RESOURCE]:
+        raise InvalidValueError(
+            f"device {device.id!r}: attribute {RESOURCE!r} is kdp's own, and has the name of the device's resource; "
+            "give yours another name, as 'model'"
+        )
     attributes = {**resource, **standard, **device.attributes}
     if attributes:
         rendered["attributes"] = {name: _attribute(attributes[name]) for name in sorted(attributes)}

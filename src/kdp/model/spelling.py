@@ -65,21 +65,30 @@ def _similarity(left: str, right: str) -> float:
     return difflib.SequenceMatcher(None, left, right).ratio()
 
 
-def slips_in(backend: DeviceBackend) -> list[str]:
-    """Return a sentence for each public name of a backend that is almost one of `DeviceBackend`'s.
+_HOUR: Final = 3600.0
 
-    Names that begin with an underscore are the vendor's own. Reads no attribute's value, and so runs no code.
+
+def slips_in(backend: DeviceBackend) -> list[str]:
+    """Return a sentence for each public name of a backend that is almost one of `DeviceBackend`'s, and for odd units.
+
+    Names that begin with an underscore are the vendor's own. It reads no property, and so runs no code.
     """
     if isinstance(backend, WrappedBackend):
         return slips_in(backend.inner)
     cls, known = type(backend), dir(DeviceBackend)
     own = {name for name in (*dir(cls), *vars(backend)) if not name.startswith("_")}.difference(known)
     public = [name for name in known if not name.startswith("_")]
-    return [
+    names = [
         f"{cls.__name__}.{name}: kdp ignores this unknown name; did you mean {meant!r}? If not, rename it, as _{name}"
         for name in sorted(own)
         if (meant := slip_of(name, public)) is not None
     ]
+    times = [
+        f"{cls.__name__}.{name} is {value:g}, which is more than an hour; it is in seconds"
+        for name in ("poll_interval", "stale_after", "measure_interval")
+        if isinstance(value := vars(backend).get(name, vars(cls).get(name)), (int, float)) and value > _HOUR
+    ]
+    return names + times
 
 
 def slips_in_variables(names: Iterable[str], known: Iterable[str]) -> list[str]:

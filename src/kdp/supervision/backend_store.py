@@ -55,13 +55,15 @@ class BackendStore(MutableMapping[str, Any]):
     Args:
         path: The file; `None` if the values are only in memory.
         owner: The class of the backend.
+        writes: Whether this process changes the file; if not, its own changes end with it.
 
     Attributes:
         owner: As given.
     """
 
-    def __init__(self, path: Path | None, owner: str) -> None:
+    def __init__(self, path: Path | None, owner: str, *, writes: bool = True) -> None:
         self._path = path
+        self._writes = writes
         self.owner = owner
         self._lock = threading.RLock()
         self._values: dict[str, Any] = {}
@@ -112,12 +114,12 @@ class BackendStore(MutableMapping[str, Any]):
     @property
     def unsaved(self) -> list[str]:
         """The names of the values that the file lacks, or has too many. It does not block."""
-        return [] if self._path is None else sorted({*self._unsaved, *self._removed})
+        return [] if self._path is None or not self._writes else sorted({*self._unsaved, *self._removed})
 
     def save(self) -> None:
         """Write the changes that the file lacks. A failure is logged once; the next call tries again."""
         with self._lock:
-            if self._path is None or not (self._unsaved or self._removed):
+            if self._path is None or not self._writes or not (self._unsaved or self._removed):
                 return
             try:
                 self._write(self._path)
@@ -158,6 +160,9 @@ class BackendStore(MutableMapping[str, Any]):
                 raise ValueError(f"it has version {document['version']}, and this kdp reads up to {VERSION}")
             return check_state(dict(document["values"]), "the store")
         except (ValueError, TypeError, KeyError) as error:
+            if not self._writes:
+                self._complain(f"{path} is damaged ({error})")
+                return {}
             aside = path.with_name(f"{path.name}.set-aside-{time.time():.0f}")
             os.rename(path, aside)
             self._complain(f"{path} is damaged ({error}), and set aside as {aside.name}; what it kept is lost")
@@ -206,9 +211,9 @@ def _mark(found: os.stat_result) -> tuple[int, ...]:
 
 
 @functools.cache
-def _store_at(path: Path, owner: str) -> BackendStore:
+def _store_at(path: Path, owner: str, *, writes: bool) -> BackendStore:
     """Return the one store of this process at a path: a reload makes another backend, and keeps unsaved values."""
-    return BackendStore(path, owner)
+    return BackendStore(path, owner, writes=writes)
 
 
 def store_name(key: str) -> str:
@@ -216,18 +221,19 @@ def store_name(key: str) -> str:
     return f"{key.replace('/', '_')}.store.json"
 
 
-def give_store(backend: DeviceBackend, path: Path | None) -> None:
+def give_store(backend: DeviceBackend, path: Path | None, *, writes: bool = True) -> None:
     """Set ``store`` of a backend, and of the backend that it wraps, unless it has one.
 
     Args:
         backend: The backend.
         path: The file; `None` if the values end with the process.
+        writes: Whether the process serves, and so may change the file.
     """
     if isinstance(backend, WrappedBackend):
-        give_store(backend.inner, path)
+        give_store(backend.inner, path, writes=writes)
     elif "store" not in vars(backend):
         owner = type(backend).__name__
-        vars(backend)["store"] = BackendStore(None, owner) if path is None else _store_at(path, owner)
+        vars(backend)["store"] = BackendStore(None, owner) if path is None else _store_at(path, owner, writes=writes)
 
 
 def save_store(backend: DeviceBackend) -> None:

@@ -374,11 +374,15 @@ def clashing_variable(devices: Iterable[Device], backend: DeviceBackend) -> tupl
     """Return two resources and a variable that their devices set to different values; None: there is none.
 
     A container that asks for both gets one reply for each, and of two values the kubelet takes one
-    (``pkg/kubelet/cm/devicemanager/pod_devices.go``). `DeviceBackend.joined_env` joins values within one reply.
+    (``pkg/kubelet/cm/devicemanager/pod_devices.go``). `DeviceBackend.joined_env` joins values within one reply, and in
+    a DRA driver within one claim.
     """
+    joined = backend.joined_env if vars(backend).get("is_dra") else {}
     found: dict[str, tuple[dict[str, None], set[str]]] = {}
     for device in devices:
         for name, text in device.edits.env.items():
+            if name in joined:
+                continue
             resources, values = found.setdefault(name, ({}, set()))
             resources[resource_of(device, backend)] = None
             values.add(text)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..hardware import DirectoryWatch
 from .conditions import DEVICE_NODE
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from ..model.conditions import Condition
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
+
+
+logger = logging.getLogger(__name__)
+
+_FOR_ALL: Final = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}
+"""Numbers of the device nodes that each container may open, such as that of ``/dev/null``. Source: runc's defaults."""
 
 
 class DeviceNodes:
@@ -41,6 +48,7 @@ class DeviceNodes:
         self.watch = DirectoryWatch()
         self.things: Mapping[str, tuple[str, ...]] = {}
         self._nodes: dict[str, set[str]] = {}
+        self._mounted: set[str] = set()
 
     def faults(self, devices: Iterable[Device]) -> dict[str, tuple[Condition, ...]]:
         """Return what is wrong with the nodes and mounts of devices, by device id. May be called in any thread."""
@@ -55,7 +63,17 @@ class DeviceNodes:
             things[path] = found = host.things_of_node(path)
             return None if found else host.node_fault(path)
 
-        mount_fault = functools.cache(self._host.mount_fault)
+        @functools.cache
+        def mount_fault(path: str) -> str | None:
+            if path not in self._mounted:
+                self._mounted.add(path)
+                if (number := host.device_number(path)) is not None and number not in _FOR_ALL:
+                    logger.warning(
+                        "a device mounts the device node %s, which gives no right to open it; make it a "
+                        "kdp.DeviceNode of the device's edits",
+                        path,
+                    )
+            return host.mount_fault(path)
 
         def fault_of(edits: ContainerEdits) -> str | None:
             """Return what is wrong with the first of them of which something is."""

@@ -67,6 +67,9 @@ _REASONS = {
 }
 """What the failures of hooks are counted as; any other is an ``error``."""
 
+_REFUSING: Final = ("allocate", "prepare_container", "released")
+"""The hooks that may refuse for a container; from any other, an `AllocationError` is a bug of the vendor."""
+
 FAILURES = (*_REASONS.values(), "error")
 """All of them."""
 
@@ -148,7 +151,7 @@ class Hooks:
 
         Raises:
             NotReady: The hook said so.
-            AllocationError: The hook said so.
+            AllocationError: The hook said so, and it is one for a container.
             HookTimeoutError: The deadline is over. The hook may still be running: a ``def`` hook, or one that lets no
                 cancellation pass.
             HookFailedError: The hook raised something else. The log has the traceback, once for each new failure.
@@ -215,7 +218,7 @@ class Hooks:
             _remember_late(lane, work, done)
             raise self._timeout(lane, hook, limit)
         result, failure = (None, asyncio.CancelledError()) if done.cancelled() else done.result()
-        if isinstance(failure, (NotReady, AllocationError)):
+        if isinstance(failure, NotReady) or (isinstance(failure, AllocationError) and hook in _REFUSING):
             raise failure
         if failure is not None:
             raise self._failed(lane, hook, failure) from failure

@@ -483,11 +483,13 @@ class Supervisor:
                     *(self.label, resource, meant),
                 )
         if len(resources) > 1 and (clash := clashing_variable(devices, self.backend)) is not None:
+            effect = "a container that asks for both gets one of them"
+            if vars(self.backend).get("is_dra"):
+                effect = "a claim for both is refused"
             logger.warning(
-                "%s: %s and %s set environment variable %s to different values; a container that asks for both "
-                "gets one of them; name the variable by its resource, or give device nodes, mounts, or CDI names",
-                self.label,
-                *clash,
+                "%s: %s and %s set environment variable %s to different values; %s; name the variable by its resource, "
+                "or give device nodes, mounts, or CDI names",
+                *(self.label, *clash, effect),
             )
 
     # -- events --------------------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import attrs
 
+from kdp.daemon.mode_lock import key_of
 from kdp.daemon.plan import check_backends
 from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.deviceplugin.options import Pace
+from kdp.supervision.backend_store import give_store, store_name
 
 from . import events
 from .lifetime import ungrouped
@@ -18,6 +20,7 @@ from .protocol.pods import NotReached
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
+    from pathlib import Path
 
     from kdp.hardware import Host
     from kdp.model.backend import DeviceBackend
@@ -53,6 +56,7 @@ async def serving(
     state_dir = kubelet.paths.device_plugin_dir.parent / "kdp"
     usual = ManagerOptions(paths=kubelet.paths, host=host, pace=pace, state_dir=state_dir)
     chosen = attrs.evolve(usual, **options)
+    give_stores(backends, chosen.state_dir, kubelet.paths.device_plugin_dir.parent)
     with ungrouped():
         async with PluginManager(backends, chosen) as manager:
 
@@ -63,6 +67,13 @@ async def serving(
             if ready:
                 await until_ready(manager, kubelet.events, seconds, is_listed)
             yield manager
+
+
+def give_stores(backends: Sequence[DeviceBackend], state_dir: Path | None, kubelet_root: Path) -> None:
+    """Give backends the stores that they have in a process of their own: the values outlive an object of a class."""
+    for backend in backends:
+        name = store_name(key_of(backend, kubelet_root))
+        give_store(backend, None if state_dir is None else state_dir / name)
 
 
 async def until_ready(

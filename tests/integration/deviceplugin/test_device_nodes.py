@@ -37,6 +37,23 @@ async def test_a_node_that_vanishes_before_it_is_followed(
         await kubelet.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})
 
 
+async def test_a_device_node_as_a_mount_gave_no_right_to_open_it(
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    card, file = tmp_path / "card", tmp_path / "file"
+    for path in (card, file):
+        path.touch()
+    number = Host.device_number
+    monkeypatch.setattr(
+        Host, "device_number", lambda host, path: (240, 0) if path == os.fspath(card) else number(host, path)
+    )
+    mounts = [kdp.Mount(host_path=path) for path in (card, file, "/dev/null")]
+    async with connected(kubelet, Widgets(kdp.Device(id="w0", edits=kdp.ContainerEdits(mounts=mounts)))):
+        await kubelet.until(allocatable={RESOURCE: 1})
+    (line,) = [record.getMessage() for record in caplog.records if "device node" in record.getMessage()]
+    assert line.startswith(f"a device mounts the device node {tmp_path}/card, which gives no right to open it")
+
+
 async def test_a_missing_mount_source_was_a_black_hole_for_pods(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     """Each Allocate was refused, and its device stayed healthy."""
     source = tmp_path / "firmware" / "w0.bin"

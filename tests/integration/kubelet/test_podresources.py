@@ -140,6 +140,7 @@ async def test_the_command_shows_who_holds_a_device(server: Server, tmp_path: Pa
     server.answer = lambda: listing("w1")
 
     command = ["devices", f"{tmp_path}/widgets.py:Widgets", "--pod-resources-dir", str(tmp_path), "--format", "json"]
+    command += ["--state-dir", str(tmp_path)]  # otherwise a plugin of this machine may answer for its devices
 
     async def devices() -> tuple[str, str]:
         # A process of its own: gRPC serves one event loop in a process well, and with two it may report errors.

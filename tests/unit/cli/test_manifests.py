@@ -651,3 +651,24 @@ def test_a_resource_that_is_too_long_for_an_attribute_is_selected_without_its_do
     assert f".resource == '{'a' * 60}'" in spec["selectors"][0]["cel"]["expression"]
     rendered = render_device(Device(id="s", resource=long), {})
     assert rendered["attributes"]["resource"] == {"string": "a" * 60}
+
+
+def test_without_needs_a_class_that_reads_sys_saw_none_on_the_node(tmp_path: Path) -> None:
+    """Its devices have nodes, so that the pod got /dev, and found nothing there."""
+    (tmp_path / "cards.py").write_text(
+        """
+import kdp
+from kdp.hardware import Host
+
+class Cards(kdp.DeviceBackend):
+    resource = "example.com/card"
+    def __init__(self, host: Host) -> None: self.host = host
+    def discover(self):
+        assert self.host.directory("/sys/class/mem/null").exists
+        return [kdp.Device(id="a", edits=kdp.ContainerEdits.of_node("/dev/null"))]
+"""
+    )
+    done = invoke(f"{tmp_path}/cards.py:Cards", "--image=i")
+    assert done.exit_code == 0, done.output
+    assert "Cards reads /sys, and does not declare it in 'needs'; the pod is given it to read" in done.output
+    assert "path: /sys/class" in done.stdout

@@ -400,6 +400,11 @@ def renamed(**options: str) -> dict[str, type[DeviceBackend]]:
     return {"cards": Cards}
 
 
+def test_an_option_that_was_renamed_to_nothing_was_refused_only_where_a_node_has_the_old_name() -> None:
+    with pytest.raises(ConfigurationError, match="'old' is called 'nothing' now, and the constructor has no such"):
+        assign(renamed(old="nothing"), {}, host=HOST)
+
+
 @pytest.mark.parametrize("label", ["--set max_errors", "KDP_SET_MAX_ERRORS"])
 def test_a_renamed_option_keeps_its_old_name(label: str, caplog: pytest.LogCaptureFixture) -> None:
     name = label.split()[-1].removeprefix("KDP_SET_")

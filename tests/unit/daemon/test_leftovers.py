@@ -242,7 +242,7 @@ def test_after_an_orderly_stop_a_claim_was_not_seen(node: Node) -> None:
     (data / "claims").mkdir(parents=True)
     (data / "claims/6f1b.json").touch()
     (data / "serialize.lock").touch()
-    assert find(node.settings) == []
+    assert [each.what for each in find(node.settings)] == ["state directory"]
     (data / ".driver-of-kdp").touch()
 
     assert [*obstacles(find(node.settings))] == ["6f1b.json"]

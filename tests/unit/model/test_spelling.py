@@ -74,3 +74,15 @@ def test_a_beginning_is_a_hint() -> None:
     assert hint("nvidia", ["fpga", "nvidia-gpu"]) == "did you mean 'nvidia-gpu'?"
     assert hint("device", ["run", "devices"]) == "did you mean 'devices'?"
     assert hint("frobnicate", ["run", "devices"]) == ""
+
+
+def test_milliseconds_for_seconds_made_a_class_look_twice_a_day() -> None:
+    class Slow(kdp.DeviceBackend):
+        poll_interval = 50_000
+        stale_after = 30.0
+
+        @override
+        def discover(self) -> list[kdp.Device]:
+            return []
+
+    assert slips_in(Slow()) == ["Slow.poll_interval is 50000, which is more than an hour; it is in seconds"]

@@ -191,8 +191,16 @@ def raising_async(error: BaseException) -> Callable[[], Any]:
 async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any) -> None:
     error = AllocationError("the card is in use")
     with pytest.raises(AllocationError) as caught:
-        await make(discover=make_hook(error)).call("discover", deadline=PATIENCE)
+        await make(allocate=make_hook(error)).call("allocate", deadline=PATIENCE)
     assert caught.value is error
+
+
+@pytest.mark.parametrize("make_hook", [raising, raising_async])
+async def test_a_refusal_for_no_container_was_taken_for_a_bug_of_kdp(make: Make, make_hook: Any) -> None:
+    """It ended the supervisor again and again, and the devices stayed Healthy for ever."""
+    error = AllocationError("the card is in use")
+    with pytest.raises(HookFailedError, match=r"discover\(\) of .* raised AllocationError"):
+        await make(discover=make_hook(error)).call("discover", deadline=PATIENCE)
 
 
 @pytest.mark.parametrize("make_hook", [raising, raising_async])

@@ -33,6 +33,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
@@ -427,11 +428,7 @@ class AllocationStore:
             self._warn(f"{self._directory} cannot be read: {error.strerror}")
             return []
         ours = self.files
-        paths = [
-            self._directory / name
-            for name in names
-            if name.startswith(f"{self._stem}.") and name.endswith(".json") and name.count(".", len(self._stem)) == 2
-        ]
+        paths = [self._directory / name for name in names if is_allocation_file(name, self._stem)]
         return [path for path in paths if path not in ours]
 
     def contents(self, text: bytes) -> Contents:
@@ -622,6 +619,11 @@ class KeptResource:
         return self.store
 
 
+def is_allocation_file(name: str, stem: str) -> bool:
+    """Return whether a file is one of allocations, by its name: others of the same resource lie beside it."""
+    return re.fullmatch(rf"{re.escape(stem)}\.[0-9a-f]+\.json", name) is not None
+
+
 def saved_beside(directory: Path, plugin_dir: Path, own: Collection[Path]) -> list[tuple[str, AllocationRecord]]:
     """Return the allocations in a directory's files that are not ours, each with the class that gave it.
 
@@ -652,7 +654,8 @@ def saved_beside(directory: Path, plugin_dir: Path, own: Collection[Path]) -> li
 def is_abandoned(directory: Path, resource: str) -> bool:
     """Return whether a resource has files and no process holds one of them. Blocks for the disk."""
     held: list[bool] = []
-    for path in directory.glob(f"{resource.replace('/', '_')}.*.json"):
+    stem = resource.replace("/", "_")
+    for path in [each for each in directory.glob(f"{stem}.*.json") if is_allocation_file(each.name, stem)]:
         with contextlib.suppress(OSError):
             descriptor = reading.open_file(path, follow=False)
             held.append(not locks.lock(descriptor))

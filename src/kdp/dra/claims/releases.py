@@ -56,6 +56,7 @@ class _Owed:
         is_trying: Whether an attempt runs.
         why: Why the last attempt did not succeed.
         condition: The condition of the claim's devices; `None` if the release has not been late yet.
+        has_failed: Whether an attempt has failed.
         task: Repeats it.
     """
 
@@ -66,6 +67,7 @@ class _Owed:
     is_trying: bool = True
     why: str = ""
     condition: Condition | None = None
+    has_failed: bool = False
     task: asyncio.Task[None] = attrs.field(init=False)
 
     @property
@@ -182,11 +184,11 @@ class OwedReleases:
         """Try a release until it succeeds, or the driver stops."""
         backoff = Backoff(first=FIRST_PAUSE, most=self._most_pause)
         loop = asyncio.get_running_loop()
-        late = loop.call_later(UNPREPARE_SECONDS, lambda: self._tell(owed, self._hanging(owed)))
+        late = loop.call_later(UNPREPARE_SECONDS, lambda: self._tell_runs(owed))
         try:
             while (why := await self._failure(owed)) is not None and not self._is_closed:
                 late.cancel()
-                self._tell(owed, why)
+                self._tell_failed(owed, why)
                 owed.tried.set()
                 owed.is_trying = False
                 with contextlib.suppress(TimeoutError):
@@ -223,14 +225,30 @@ class OwedReleases:
             return sentence(error)
         return None
 
-    def _tell(self, owed: _Owed, why: str) -> None:
-        """Note why a release is late; the first time, log it, and withhold the devices."""
+    def _withhold(self, owed: _Owed, why: str) -> None:
+        """Note why a release is late; the first time, withhold the devices."""
         owed.why = why
         if owed.condition is not None:
             return
         at = time.strftime("%H:%M:%S", time.localtime(owed.record.over_since))
         owed.condition = SCRUB.because(f"waiting since {at} for released() after claim {owed.name}", owed.began)
         self._life.hooks.judge_again()
+
+    def _tell_runs(self, owed: _Owed) -> None:
+        """Withhold the devices of a release whose hook still runs, which it may for its whole deadline."""
+        self._withhold(owed, self._hanging(owed))
+        logger.info(
+            "%s: claim %s (%s) ended; released() still runs for %s, and kdp withholds the devices meanwhile",
+            *(self._driver, owed.name, owed.record.claim.uid, ", ".join(owed.ids)),
+            extra={"driver": self._driver},
+        )
+
+    def _tell_failed(self, owed: _Owed, why: str) -> None:
+        """Withhold the devices of a release that has failed; log the first failure."""
+        self._withhold(owed, why)
+        if owed.has_failed:
+            return
+        owed.has_failed = True
         text = "kdp repeats it, and withholds the devices until it succeeds"
         logger.warning(
             "%s: claim %s (%s) ended, but released() has not succeeded for %s: %s; %s",

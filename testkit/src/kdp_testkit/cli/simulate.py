@@ -78,7 +78,7 @@ def command(
     the kubelet's end, about refused requests, and about devices whose health changes.
 
     With --mode dra it is tried as a DRA driver, with a simulated API server as well. It must publish its devices, and
-    prepare and undo claims of one device, of two, and of all up to eight, of each kind of device. One more claim has
+    prepare and undo claims of one device, of two, and of all up to eight, of each resource. One more claim has
     two requests. After the kubelet's restart it must publish its devices again.
 
     \b

@@ -21,7 +21,7 @@ from kdp.model.edits import ContainerEdits, DeviceNode, Mount
 from ..lifetime import Entered, ungrouped
 from ..patience import PATIENCE
 from ..protocol.pods import ScenarioError
-from ..serving import until_ready
+from ..serving import give_stores, until_ready
 from . import objects
 from .kubelet import SimulatedDraKubelet
 from .pods import DraPod
@@ -108,6 +108,7 @@ class SimulatedCluster(AsyncContextManagerMixin):
         self, backends: Sequence[DeviceBackend], host: Host | None, seconds: float, options: Mapping[str, Any]
     ) -> AsyncGenerator[DraDriver]:
         check_backends(backends)
+        give_stores(backends, self.kubelet.root / "kdp", self.kubelet.root)
         paths, config = KubeletPaths.simulated(self.kubelet.root), write_kubeconfig(self.kubelet.root, self.server.url)
         with ungrouped():
             async with KubeApi(config) as api:

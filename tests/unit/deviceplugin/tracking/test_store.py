@@ -18,7 +18,7 @@ import pytest
 from tests.waiting import until
 
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
-from kdp.deviceplugin.tracking.store import AllocationStore, saved_beside
+from kdp.deviceplugin.tracking.store import AllocationStore, is_abandoned, saved_beside
 from kdp.errors import InvalidValueError
 from kdp.storage import locks
 from kdp.storage.journal import Journal, read
@@ -98,6 +98,23 @@ async def test_what_a_tests_kubelet_gave_says_nothing_of_the_nodes(
     assert files(state) == [name]
     assert await AllocationStore(state, RESOURCE, PLUGINS).adopt() == []
     assert files(state) == []
+
+
+async def test_the_values_that_a_class_keeps_were_taken_for_allocations_and_set_aside(tmp_path: Path) -> None:
+    """Under a kubelet in its usual place both files begin with the resource: a latched fault was forgotten."""
+    values = tmp_path / f"{RESOURCE.replace('/', '_')}.store.json"
+    values.write_text('{"version": 1, "class": "Pumps", "values": {"latched": ["a"]}}')
+    store = AllocationStore(tmp_path, RESOURCE, PLUGINS)
+
+    assert await store.adopt() == []
+    assert await save(store, [ONE], patience=PATIENCE)
+    await store.close(PATIENCE)
+    [mine] = [name for name in files(tmp_path) if name != values.name]
+    await eventually_free(tmp_path / mine)
+    assert values.exists()
+    assert is_abandoned(tmp_path, RESOURCE)
+    (tmp_path / mine).unlink()
+    assert not is_abandoned(tmp_path, RESOURCE)
 
 
 async def test_what_must_be_scrubbed_outlives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
