@@ -191,7 +191,7 @@ def command(
 
 
 def _why_not(obstacles: list[Leftover], *, has_target: bool) -> str:
-    """Return the sentence for leftovers that must stay. Nobody is asked to force away what a process uses."""
+    """Return the sentence for leftovers that must stay. It suggests no --force for files of a living process."""
     if not any(each.is_living for each in obstacles):
         return "nothing was removed; do what the lines above say, or give --force to remove all the same"
     others = "" if has_target else ", or name the TARGET whose files are to go"
@@ -215,7 +215,7 @@ def _serve_until_unprepared(arguments: Sequence[str], are_held: Callable[[], boo
 
     Raises:
         Failure: The driver ended by itself.
-        SystemExit: This process was asked to stop.
+        SystemExit: A signal asks this process to stop.
     """
     asked = _asked_to_stop()
     click.echo("pods hold claims: the driver serves until the last one is unprepared; end these pods")

@@ -377,7 +377,7 @@ def clashing_variable(devices: Iterable[Device], backend: DeviceBackend) -> tupl
     (``pkg/kubelet/cm/devicemanager/pod_devices.go``). `DeviceBackend.joined_env` joins values within one reply, and in
     a DRA driver within one claim.
     """
-    joined = backend.joined_env if vars(backend).get("is_dra") else {}
+    joined = backend.joined_env if vars(backend).get("is_dra") else dict[str, str]()
     found: dict[str, tuple[dict[str, None], set[str]]] = {}
     for device in devices:
         for name, text in device.edits.env.items():

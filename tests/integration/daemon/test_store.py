@@ -11,6 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 import kdp
 from kdp.testing import SimulatedKubelet, SysfsTree
 from kdp_testkit.dra.cluster import SimulatedCluster
@@ -40,6 +42,7 @@ class Pumps(kdp.DeviceBackend):
 class Counted(kdp.DeviceBackend):
     resource = RESOURCE
 
+    @override
     def discover(self) -> list[kdp.Device]:
         self.store["times"] = self.store.get("times", 0) + 1
         return [kdp.Device(id="a")]
