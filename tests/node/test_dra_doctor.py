@@ -101,7 +101,8 @@ async def test_a_driver_whose_account_may_not_read_classes_is_not_asked_about_th
 def forbidding(documents: list[Object]) -> list[Object]:
     """Return a manifest whose policy refuses each slice."""
     changed = impatient(documents)
-    [policy] = [each for each in changed if each["kind"] == "ValidatingAdmissionPolicy"]
+    policies = [each for each in changed if each["kind"] == "ValidatingAdmissionPolicy"]
+    [policy] = [each for each in policies if "resourceslices" in str(each["spec"]["matchConstraints"])]
     policy["spec"]["validations"] = [{"expression": "false", "message": "no slices today"}]
     return changed
 

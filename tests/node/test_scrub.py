@@ -114,6 +114,8 @@ async def scratches(namespace: Namespace) -> AsyncIterator[Scratches]:
         await cluster.clear_pods(found.namespace)
         await found.kill()
         shutil.rmtree(found.folder)
+        # A release that a driver owes when it is killed withholds its device from the next test.
+        shutil.rmtree(cluster.paths.plugins_dir / DRIVER, ignore_errors=True)
         await cluster.clear_published()
 
 

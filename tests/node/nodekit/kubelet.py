@@ -62,14 +62,16 @@ class Kubelet(Machine):
 
     @override
     async def start(self) -> None:
-        self._port = self._port or _free_port()
+        # The kernel may give one port twice, and then the kubelet does not begin.
+        own = _free_port(besides=self._port or 0)
+        self._port = self._port or _free_port(besides=own)
         config = self.work / "kubelet.yaml"
         config.write_text(f"""{KUBELET}
 staticPodPath: {self.pods_dir}
 containerRuntimeEndpoint: unix://{self.runtime_socket}
 fileCheckFrequency: 1s
 address: 127.0.0.1
-port: {_free_port()}
+port: {own}
 readOnlyPort: {self._port}
 healthzPort: 0
 cgroupRoot: /{self.work.name}
@@ -149,11 +151,14 @@ cgroupRoot: /{self.work.name}
         return self.said(name)
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+def _free_port(besides: int = 0) -> int:
+    """Return a port that is free, and another one than that."""
+    while True:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port: int = sock.getsockname()[1]
+        if port != besides:
+            return port
 
 
 def is_listening(path: Path) -> bool:
