@@ -63,7 +63,7 @@ class Kubelet(Machine):
     @override
     async def start(self) -> None:
         # The kernel may give one port twice, and then the kubelet does not begin.
-        own = _free_port(besides=self._port or 0)
+        own = _free_port(besides=self._port)
         self._port = self._port or _free_port(besides=own)
         config = self.work / "kubelet.yaml"
         config.write_text(f"""{KUBELET}
