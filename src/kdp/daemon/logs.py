@@ -353,10 +353,13 @@ class _Early(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.held: list[logging.LogRecord] = []
+        self._process = os.getpid()
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
         self.held.append(record)
+        if os.getpid() != self._process:  # a child that vendor code has forked ends without the interpreter's end
+            self.close()
 
     @override
     def close(self) -> None:

@@ -54,15 +54,15 @@ async def test_a_cleanup_of_a_driver_kept_its_pods_from_ending(
         claims = paths.plugins_dir / DRIVER / "claims"
         with ExitStack() as ended:
 
-            def run(*arguments: str) -> subprocess.Popen[str]:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "kdp", *arguments],
-                    cwd=tmp_path,
-                    env=environment,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
+            def run(*arguments: str) -> subprocess.Popen[bytes]:
+                with (tmp_path / f"{arguments[0]}.log").open("wb") as log:
+                    process = subprocess.Popen(
+                        [sys.executable, "-m", "kdp", *arguments],
+                        cwd=tmp_path,
+                        env=environment,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                    )
                 ended.callback(process.wait)
                 ended.callback(process.kill)
                 return process
@@ -89,8 +89,7 @@ async def test_a_cleanup_of_a_driver_kept_its_pods_from_ending(
             assert (tmp_path / "released").exists()
             cleanup.terminate()
             assert cleanup.wait() == 0
-            assert cleanup.stdout is not None
-            said = cleanup.stdout.read()
+            said = (tmp_path / "uninstall.log").read_text()
             assert "pods hold claims: the driver serves until the last one is unprepared; end these pods" in said
             assert "staying until asked to stop" in said
             assert not any((tmp_path / "state").glob("*.lock"))
