@@ -234,7 +234,7 @@ def _invocation(
         # Each node's own name is in its pod; here any will do.
         flags={**flags, "node_name": "node"},
         # A --host-root of the configuration file is the container's; here the node's files are this machine's.
-        wrap=lambda h: RecordingHost(Host().root if h.is_real else h.root),
+        wrap=lambda h: RecordingHost(Host().root) if h.is_real else h,
     )
 
 
