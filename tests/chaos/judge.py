@@ -170,7 +170,7 @@ class Judge(ProcessJudge):
         """The hook `released` was called, with the nodes that the devices have now."""
         self.counts["released"] += 1
         if number is None:
-            self._presumed(ids)
+            self._presumed(ids, nodes)
             return
         if number not in self._allocated:
             self.broken(3, f"released was called with state {number!r}, which allocate never left")
@@ -192,8 +192,13 @@ class Judge(ProcessJudge):
         self._excused.pop(number, None)
         self._dirty = {device: dirty for device, dirty in self._dirty.items() if dirty != number}
 
-    def _presumed(self, ids: Sequence[str]) -> None:
-        """Take a release with an empty state: it is of an allocation that was excused, and ended."""
+    def _presumed(self, ids: Sequence[str], nodes: Sequence[str]) -> None:
+        """Take a release with an empty state: it is of an allocation that was excused, and ended.
+
+        A device that has moved since is released under its present name, so its node tells which one it was.
+        """
+        if len(nodes) == len(ids):
+            ids = [self._former(device, node) for device, node in zip(ids, nodes, strict=True)]
         exact = next((uid for uid, devices in self._intended.items() if devices == set(ids)), None)
         if exact is not None:
             del self._intended[exact]
@@ -214,6 +219,15 @@ class Judge(ProcessJudge):
                 if not self._excused[number]:
                     self._released[number] += 1
                     self._released_in[number] = self.deaths
+
+    def _former(self, device: str, node: str) -> str:
+        """Return the name of a device in an excused allocation: its own, or that of the device that had its node."""
+        if any(device in devices for devices in (*self._excused.values(), *self._intended.values())):
+            return device
+        others = (
+            devices for number, devices in self._excused.items() if node in self._allocated.get(number, ((), ()))[1]
+        )
+        return next((min(devices) for devices in others if devices), device)
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 

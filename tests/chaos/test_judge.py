@@ -74,6 +74,20 @@ def test_an_excused_allocation_may_be_released_without_its_state() -> None:
     assert judge.violations == []
 
 
+def test_a_lost_allocation_of_a_device_that_has_moved_was_taken_for_a_violation() -> None:
+    """Its release has the name that its node has now."""
+    judge = Judge()
+    _given(judge, "first", "toy0", saved=False)
+    _given(judge, "second", "toy1", pod="other")
+    judge.died(excused=True)
+    judge.leaving("pod")
+    judge.leaving("other")
+    judge.released(None, ["moved0"], ["/dev/toy0"])
+    assert judge.violations == []
+    judge.released(None, ["moved1"], ["/dev/toy1"])
+    assert [text[:6] for text in judge.violations] == ["rule 3"]
+
+
 def test_a_release_with_an_empty_state_needs_a_crash() -> None:
     judge = Judge()
     _given(judge, "first", "toy0")
