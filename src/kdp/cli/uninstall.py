@@ -145,10 +145,12 @@ def command(
     if not found and nodes is None:
         click.echo(f"nothing of kdp is left in {', '.join(map(_named, places))}")
     obstacles = [each for each in found if each.obstacle is not None]
-    if stay and targets and obstacles and all(each.is_claim for each in obstacles) and not force:
+    asked = _asked_to_stop() if stay else None  # once: a request between two waits is for the second one, too
+    if asked is not None and targets and obstacles and all(each.is_claim for each in obstacles) and not force:
         _serve_until_unprepared(
             ["run", *targets, "--mode=dra", *_given(assignments, config, flags)],
             lambda: any(each.is_claim for each in find(settings, owner)),
+            asked,
         )
         found = find(settings, owner)
         obstacles = [each for each in found if each.obstacle is not None]
@@ -186,8 +188,10 @@ def command(
         click.echo(f"look again when that is mended, with {again}", err=True)
     if failed or refused or waiting:
         raise SystemExit(1)
-    if stay:
-        _stay()
+    if asked is not None:
+        click.echo("staying until asked to stop")
+        while not asked.wait(60):  # a wait without an end would keep a signal from being seen
+            pass
 
 
 def _why_not(obstacles: list[Leftover], *, has_target: bool) -> str:
@@ -210,14 +214,13 @@ def _given(assignments: tuple[str, ...], config: Path | None, flags: Mapping[str
     yield from (f"{SETTINGS[name].flag}={text}" for name, text in kept.items())
 
 
-def _serve_until_unprepared(arguments: Sequence[str], are_held: Callable[[], bool]) -> None:
+def _serve_until_unprepared(arguments: Sequence[str], are_held: Callable[[], bool], asked: threading.Event) -> None:
     """Run the driver until no claim is prepared: only a driver can unprepare one, and without it no pod can end.
 
     Raises:
         Failure: The driver ended by itself.
         SystemExit: A signal asks this process to stop.
     """
-    asked = _asked_to_stop()
     click.echo("pods hold claims: the driver serves until the last one is unprepared; end these pods")
     process = subprocess.Popen([sys.executable, "-m", "kdp", *arguments])  # noqa: S603 - this program, without a shell
     try:
@@ -341,10 +344,3 @@ def _asked_to_stop() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     return asked
-
-
-def _stay() -> None:
-    asked = _asked_to_stop()
-    click.echo("staying until asked to stop")
-    while not asked.wait(60):  # a wait without an end would keep a signal from being seen
-        pass

@@ -76,7 +76,7 @@ async def test_a_cleanup_of_a_driver_kept_its_pods_from_ending(
             await cluster.start(pod)
             assert any(claims.glob("*.json"))
             driver.terminate()
-            assert driver.wait() == 0
+            assert driver.wait(PATIENCE) == 0
 
             cleanup = run("uninstall", *target, "--stay")
             with anyio.fail_after(PATIENCE):
@@ -88,7 +88,7 @@ async def test_a_cleanup_of_a_driver_kept_its_pods_from_ending(
             await until(lambda: not claims.parent.exists())
             assert (tmp_path / "released").exists()
             cleanup.terminate()
-            assert cleanup.wait() == 0
+            assert cleanup.wait(PATIENCE) == 0
             said = (tmp_path / "uninstall.log").read_text()
             assert "pods hold claims: the driver serves until the last one is unprepared; end these pods" in said
             assert "staying until asked to stop" in said
