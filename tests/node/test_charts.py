@@ -8,7 +8,7 @@ import subprocess
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import pytest
@@ -281,7 +281,7 @@ SETTINGS_GIVEN: Final[dict[str, Object]] = {
 def shown(value: object) -> str:
     """Return a setting's value as a flag has it."""
     if isinstance(value, dict):
-        return ",".join(f"{key}={shown(each)}" for key, each in value.items())  # pyright: ignore[reportUnknownVariableType]
+        return ",".join(f"{key}={shown(each)}" for key, each in cast("dict[str, object]", value).items())
     return "none" if value is None else str(value)
 
 

@@ -83,7 +83,7 @@ class ConfigKeeper:
 
         It blocks for the disk.
         """
-        text = None if self._is_strict else self._kept()
+        text = None if self._is_strict else self._kept_of(self._invocation.config)
         if text is None or text == self._read[0]:
             return None
         try:
@@ -108,7 +108,7 @@ class ConfigKeeper:
         if is_pipe:
             self._piped = plan.text
         else:
-            self._read = (plan.text, self._key)
+            self._read = (plan.text, self._key_of(file))
         return plan
 
     def keep(self, plan: ServingPlan) -> None:
@@ -133,21 +133,9 @@ class ConfigKeeper:
         with falling_back_on(self._kept_of) if not self._is_strict else contextlib.nullcontext():
             return self._invocation.plan(text)
 
-    def _kept_of(self, file: Path) -> str | None:
-        """Return the last good text of a backend's file; `None` if there is none."""
-        if reading.is_pipe(file):
-            return None
-        return next(
-            filter(None, (self._kept_in(directory, self._key_of(file)) for directory in self._directories())), None
-        )
-
-    @property
-    def _key(self) -> dict[str, object]:
-        """What the kept text of the configuration belongs to."""
-        return self._key_of(self._invocation.config)
-
-    def _key_of(self, file: Path | None) -> dict[str, object]:
-        return {"targets": list(self._invocation.targets), "file": None if file is None else os.path.abspath(file)}
+    def _key_of(self, file: Path) -> dict[str, object]:
+        """Return the owner of a file's kept text."""
+        return {"targets": list(self._invocation.targets), "file": os.path.abspath(file)}
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
@@ -183,11 +171,11 @@ class ConfigKeeper:
             text = "a restart with a bad file will have no good one to fall back on"
             logger.log(level, "the configuration cannot be kept in %s (%s): %s", path, error.strerror, text)
 
-    def _kept(self) -> str | None:
-        """Return the text of the last good file; None: there is none."""
-        if self._invocation.config is not None and reading.is_pipe(self._invocation.config):
+    def _kept_of(self, file: Path | None) -> str | None:
+        """Return the last good text of the configuration or of a backend's file; `None` if there is none."""
+        if file is None or reading.is_pipe(file):
             return None
-        found = (self._kept_in(directory, self._key) for directory in self._directories())
+        found = (self._kept_in(directory, self._key_of(file)) for directory in self._directories())
         return next((text for text in found if text is not None), None)
 
     def _kept_in(self, directory: Path, key: dict[str, object]) -> str | None:

@@ -94,7 +94,7 @@ def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to
             http=_default_http(deployment, measures=False),
             metrics=_default_http(deployment, measures=True),
             uninstall=_uninstall(deployment, facts),
-            account=texts.ASKS if _may_ask(deployment) else "true",
+            account=f"{{{{- if or {' '.join(_ON.values())} }}}}true{{{{ end }}}}" if _may_ask(deployment) else "true",
         ),
         "templates/NOTES.txt": _notes(deployment, facts, workload),
         "templates/_monitoring.tpl": texts.SCRAPED,

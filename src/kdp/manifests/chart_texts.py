@@ -100,11 +100,6 @@ mountPropagation: HostToContainer
 {{- end }}
 """
 
-ASKS: Final = """\
-{{- $events := eq (include "kdp.setting" (list . "events")) "on" }}
-{{- $evicts := eq (include "kdp.setting" (list . "on-unhealthy")) "evict" }}
-{{- if or $events $evicts (include "kdp.setting" (list . "startup-taint")) }}true{{ end }}"""
-
 NODE_NAME: Final = """\
 {{- if include "kdp.account" . }}
 - name: KDP_NODE_NAME

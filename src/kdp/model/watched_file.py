@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from ..errors import ConfigurationError, KdpError, in_one_line, message_of
+from ..storage import files
 from ..storage.reading import read_text
 
 if TYPE_CHECKING:
@@ -133,10 +134,9 @@ class WatchedFile(Generic[_Content]):
 
     def _look(self) -> tuple[int, ...]:
         try:
-            found = os.stat(self.path)
+            return files.mark_of(os.stat(self.path))
         except OSError:
             return ()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def _read(self) -> tuple[str, _Content]:
         text = self._load()

@@ -116,6 +116,11 @@ def _write(descriptor: int, data: bytes) -> None:
         stream.write(data)
 
 
+def mark_of(status: os.stat_result) -> tuple[int, ...]:
+    """Return device, inode, size, and time of the last write: they differ after a replacement and after most writes."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def remove(file: Path) -> None:
     """Remove a file, so that it does not come back after a loss of power. Neither it nor its directory need exist."""
     try:

@@ -137,7 +137,7 @@ class BackendStore(MutableMapping[str, Any]):
         if self._path is None:
             return
         try:
-            mark = _mark(os.lstat(self._path))
+            mark = files.mark_of(os.lstat(self._path))
             if mark != self._seen:
                 self._merge(self._read(self._path))
                 self._seen = mark
@@ -176,7 +176,7 @@ class BackendStore(MutableMapping[str, Any]):
             self._merge(self._read(path))
             document = {"version": VERSION, "class": self.owner, "values": self._values}
             files.replace(path, json.dumps(document).encode(), sync="name")
-            self._seen = _mark(os.lstat(path))
+            self._seen = files.mark_of(os.lstat(path))
 
     def _complain(self, problem: str) -> None:
         if problem != self._problem:
@@ -204,10 +204,6 @@ def _locked(path: Path) -> Generator[None]:
         if time.monotonic() > until:
             raise OSError(errno.EAGAIN, "another process holds its lock")
         time.sleep(_PAUSE)
-
-
-def _mark(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @functools.cache

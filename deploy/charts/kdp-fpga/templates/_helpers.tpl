@@ -48,9 +48,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 
 {{- /* Whether it asks the API server for something: true, or empty. */}}
 {{- define "kdp.account" -}}
-{{- $events := eq (include "kdp.setting" (list . "events")) "on" }}
-{{- $evicts := eq (include "kdp.setting" (list . "on-unhealthy")) "evict" }}
-{{- if or $events $evicts (include "kdp.setting" (list . "startup-taint")) }}true{{ end }}
+{{- if or (eq (include "kdp.setting" (list . "events")) "on") (eq (include "kdp.setting" (list . "on-unhealthy")) "evict") (include "kdp.setting" (list . "startup-taint")) }}true{{ end }}
 {{- end }}
 
 {{- define "kdp.account-name" -}}

@@ -37,7 +37,7 @@ _DIRECTORIES = (
 """Where drivers put it below their root: Debian's, Red Hat's, and what installers of container systems make."""
 
 LIBRARY_PLACES = {"/usr"}
-"""Their parent on a node whose driver has no root of its own: a node has only some of them, but always this one."""
+"""Their parent, if the driver has no root of its own: no node has all of them, and each node has this directory."""
 
 _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
 _DRIVER_GONE = {
