@@ -104,8 +104,8 @@ def command(
     directories of that file are looked at. The command changes nothing and ends within 5 seconds; --bundle may take 25.
 
     With --node-name it runs anywhere, and answers what the API server has. The account needs the verb 'get' on
-    'nodes', 'pods/log', and 'pods/proxy', and 'list' on 'pods', 'events', 'leases', 'resourceslices', 'deviceclasses',
-    and 'resourceclaims'. What it may not read is 'not known'.
+    'nodes', 'pods/log', and 'pods/proxy', and 'list' on 'nodes', 'pods', 'events', 'leases', 'daemonsets',
+    'resourceslices', 'deviceclasses', and 'resourceclaims'. What it may not read is 'not known'.
 
     \b
     Exit codes:

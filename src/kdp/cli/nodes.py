@@ -37,8 +37,9 @@ def command(patterns: tuple[str, ...], kubeconfig: Path | None, format: str) -> 
     """Show the devices of all nodes of a cluster: extended resources, and the pools of DRA drivers.
 
     REQUESTED is what the pods ask for that are on the node and have not ended. UNHEALTHY is capacity without
-    allocatable. PLUGINS are the pods on the node that mount its kubelet's directory for plugins, with their version. It
-    needs the verb 'list' on 'nodes', 'pods', and, for pools, 'resourceslices'.
+    allocatable, or 'no plugin': no device plugin is ready on the node, and pods keep the devices that they have. The
+    last table has the DaemonSets whose pods mount a kubelet's directory for plugins: on how many nodes, and how many
+    pods are ready. The command needs the verb 'list' on 'nodes', 'pods', and, for pools, 'resourceslices'.
 
     \b
     Exit codes:
@@ -90,34 +91,35 @@ async def _collected(api: KubeApi, patterns: Sequence[str]) -> tuple[ClusterView
 
 def _print(out: TextIO, view: ClusterView, missing: str | None) -> None:
     screen = console(out)
-    rows = [*view.resources()]
-    titles: dict[str, str] = {}
-    for row in rows:
-        if row.node not in titles:
-            titles[row.node] = ", ".join(dict.fromkeys(plugin.title for plugin in view.plugins(row.node)))
-    heads = ("NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED", "UNHEALTHY", "PLUGINS")
-    lines = [
-        (
-            row.node if row.is_node_ready else f"{row.node} (not ready)",
-            row.resource,
-            *map(str, (row.capacity, row.allocatable, row.requested, row.unhealthy or "-")),
-            titles[row.node],
-        )
-        for row in rows
-    ]
-    if lines:
-        screen.print(table(heads, lines, ["red" if row.unhealthy or not row.is_node_ready else "" for row in rows]))
-    pools = view.pools()
+    rows, pools, plugins = [*view.resources()], view.pools(), view.plugin_counts()
+    if rows:
+        heads = ("NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED", "UNHEALTHY")
+        lines = [
+            (
+                row.node if row.is_node_ready else f"{row.node} (not ready)",
+                row.resource,
+                *map(str, (row.capacity, row.allocatable, row.requested)),
+                "no plugin" if row.is_unserved else str(row.unhealthy or "-"),
+            )
+            for row in rows
+        ]
+        bad = [row.is_unserved or row.unhealthy or not row.is_node_ready for row in rows]
+        screen.print(table(heads, lines, ["red" if each else "" for each in bad]))
     if pools:
         of_pools = ("NODE", "DRIVER", "POOL", "SLICES", "DEVICES", "TAINTED")
-        if lines:
+        if rows:
             click.echo(file=out)
         cells = [
             (each.node, each.driver, each.pool, str(each.slices), str(each.devices), str(each.tainted or "-"))
             for each in pools
         ]
         screen.print(table(of_pools, cells, ["red" if each.tainted else "" for each in pools]))
-    if not lines and not pools:
+    if not rows and not pools:
         click.echo(f"none of the {view.nodes} nodes has such a resource", file=out)
+    elif plugins:
+        click.echo(file=out)
+        counts = [(each.owner, each.version or "-", str(each.nodes), str(each.ready)) for each in plugins]
+        styles = ["red" if each.ready < each.nodes else "" for each in plugins]
+        screen.print(table(("PLUGIN", "VERSION", "NODES", "READY"), counts, styles))
     if missing is not None:
         warn(f"the pools of DRA drivers are not known: {missing}")

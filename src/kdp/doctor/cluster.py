@@ -31,12 +31,16 @@ class ClusterFacts:
         is_impossible: Whether this process cannot ask: it has no client, no account, or no right.
         classes: The DeviceClasses.
         claims: The ResourceClaims of all namespaces.
+        slices: The ResourceSlices of the node; empty: they were not asked for.
+        waiting: The pods that have no node yet; empty: they were not asked for.
     """
 
     problem: str = ""
     is_impossible: bool = False
     classes: Sequence[Mapping[str, Any]] = ()
     claims: Sequence[Mapping[str, Any]] = ()
+    slices: Sequence[Mapping[str, Any]] = ()
+    waiting: Sequence[Mapping[str, Any]] = ()
 
 
 def _is_configured() -> bool:

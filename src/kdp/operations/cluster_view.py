@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
     from ..cluster.api import Object
 
-_DIRECTORIES: Final = ("/device-plugins", "/plugins_registry")
-"""How directories end that only plugins of a kubelet mount."""
+_PLUGINS: Final = "/device-plugins"
+_WATCHER: Final = "/plugins_registry"
+"""How directories end that only plugins of a kubelet mount; a DRA driver needs the second one only."""
+
+_KDP: Final = "kdp"
+_VARIABLES: Final = "KDP_"
+"""Each container of `kdp manifests` has the command, and a variable that begins so."""
 
 _VERSION: Final = "app.kubernetes.io/version"
 ANYWHERE: Final = "*"
@@ -40,6 +45,8 @@ class PluginPod:
         image: Of its first container.
         version: What its label ``app.kubernetes.io/version`` says, else its image's tag; empty: unknown.
         is_ready: Whether it is ready.
+        is_driver: Whether it can be a DRA driver only, and no device plugin.
+        is_kdp: Whether the command ``kdp`` is in its container.
     """
 
     namespace: str
@@ -48,6 +55,8 @@ class PluginPod:
     image: str
     version: str
     is_ready: bool
+    is_driver: bool
+    is_kdp: bool
 
     @property
     def title(self) -> str:
@@ -68,6 +77,9 @@ class ResourceRow:
         allocatable: Devices that pods can have.
         requested: Devices that pods on the node ask for that have not ended.
         is_node_ready: Whether the node is ready.
+        is_unserved: Whether no new pod gets any because no device plugin is ready on the node. The kubelet counts so
+            for five minutes after a plugin has ended. It says nothing of the devices, and pods keep those that they
+            have.
     """
 
     node: str
@@ -76,11 +88,12 @@ class ResourceRow:
     allocatable: int
     requested: int
     is_node_ready: bool
+    is_unserved: bool
 
     @property
     def unhealthy(self) -> int:
-        """Devices that no new pod gets."""
-        return max(0, self.capacity - self.allocatable)
+        """Devices that their plugin keeps from new pods."""
+        return 0 if self.is_unserved else max(0, self.capacity - self.allocatable)
 
 
 @final
@@ -103,6 +116,24 @@ class PoolRow:
     slices: int = 0
     devices: int = 0
     tainted: int = 0
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PluginCount:
+    """The pods of one plugin and version, on all nodes.
+
+    Attributes:
+        owner: The DaemonSet; of a pod without one, the pod.
+        version: Its version; empty: unknown.
+        nodes: Nodes that have such a pod.
+        ready: Nodes where one is ready.
+    """
+
+    owner: str
+    version: str
+    nodes: int
+    ready: int
 
 
 @attrs.define
@@ -175,14 +206,17 @@ class ClusterView:
         for name, resource in self._requested:
             asked.setdefault(name, set()).add(resource)
         for name, node in sorted(self._nodes.items()):
+            is_served = any(each.is_ready and not each.is_driver for each in self._plugins.get(name, ()))
             for resource in sorted({*node.capacity, *node.allocatable, *asked.get(name, ())}):
+                capacity, allocatable = node.capacity.get(resource, 0), node.allocatable.get(resource, 0)
                 yield ResourceRow(
                     node=name,
                     resource=resource,
-                    capacity=node.capacity.get(resource, 0),
-                    allocatable=node.allocatable.get(resource, 0),
+                    capacity=capacity,
+                    allocatable=allocatable,
                     requested=self._requested.get((name, resource), 0),
                     is_node_ready=node.is_ready,
+                    is_unserved=capacity > 0 and allocatable == 0 and not is_served,
                 )
 
     def pools(self) -> Sequence[PoolRow]:
@@ -192,6 +226,21 @@ class ClusterView:
     def plugins(self, node: str) -> Sequence[PluginPod]:
         """Return the plugins' pods of a node."""
         return sorted(self._plugins.get(node, ()), key=lambda each: (each.owner, each.pod))
+
+    def plugin_counts(self) -> Sequence[PluginCount]:
+        """Return on how many nodes each plugin is, by name and version."""
+        there: dict[tuple[str, str], set[str]] = {}
+        ready: dict[tuple[str, str], set[str]] = {}
+        for node, plugins in self._plugins.items():
+            for plugin in plugins:
+                key = plugin.owner or plugin.pod, plugin.version
+                there.setdefault(key, set()).add(node)
+                if plugin.is_ready:
+                    ready.setdefault(key, set()).add(node)
+        return [
+            PluginCount(owner=key[0], version=key[1], nodes=len(there[key]), ready=len(ready.get(key, ())))
+            for key in sorted(there)
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it, JSON-like."""
@@ -267,7 +316,8 @@ def _whole(amount: object) -> int:
 def plugin_pod(pod: Object) -> PluginPod | None:
     """Return what is known of a plugin's pod; None: the pod is none."""
     spec, metadata = part(pod, "spec"), part(pod, "metadata")
-    if not mounts(pod, _DIRECTORIES):
+    is_plugin = mounts(pod, _PLUGINS)
+    if not is_plugin and not mounts(pod, _WATCHER):
         return None
     image: str = next((each.get("image") or "" for each in items(spec, "containers")), "")
     owner: str = next((each.get("name") or "" for each in items(metadata, "ownerReferences")), "")
@@ -278,7 +328,14 @@ def plugin_pod(pod: Object) -> PluginPod | None:
         image=image,
         version=part(metadata, "labels").get(_VERSION) or _tag(image),
         is_ready=is_ready(pod),
+        is_driver=not is_plugin,
+        is_kdp=any(map(_has_kdp, items(spec, "containers"))),
     )
+
+
+def _has_kdp(container: Mapping[str, Any]) -> bool:
+    names: list[str] = [each.get("name") or "" for each in items(container, "env")]
+    return _KDP in (container.get("command") or ()) or any(name.startswith(_VARIABLES) for name in names)
 
 
 def _tag(image: str) -> str:

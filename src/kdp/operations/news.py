@@ -9,6 +9,7 @@ had failed: before, another pod may have had it.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, final
 
 import attrs
@@ -31,6 +32,32 @@ LOST_AFTER: Final = 15.0
 
 Device = tuple[str, str]
 """Resource and id."""
+
+ENDED_BY: Final[Mapping[str, str]] = {
+    "ConfigurationRejected": "ConfigurationAccepted",
+    "DeviceFailed": "DeviceRecovered",
+    "DeviceGivenTwice": "DeviceGivenOnce",
+    "DeviceQuarantined": "DeviceRecovered",
+    "DeviceUnhealthy": "DeviceRecovered",
+    "NoHealthyDevice": "DevicesAvailable",
+    "ResourceContested": "ResourceUncontested",
+    "ResourceLost": "ResourceRegained",
+}
+"""For each reason of a Warning the reason of the Event that says that it is over."""
+
+_OF_DEVICE: Final = re.compile(r"(\S+): device (\S+) ")
+_OF_DEVICES: Final = re.compile(r"(\S+): [0-9]+ devices [^:]+: (.+)")
+_OF_RESOURCE: Final = re.compile(r"(\S+/\S+): ")
+
+
+def subjects_of(message: str) -> frozenset[Device]:
+    """Return the devices that an Event of a Node is about; one of a whole resource is about an id that is empty."""
+    if found := _OF_DEVICE.match(message):
+        return frozenset({(found[1], found[2])})
+    if found := _OF_DEVICES.match(message):
+        return frozenset((found[1], name) for name in found[2].split(", "))
+    found = _OF_RESOURCE.match(message)
+    return frozenset({(found[1] if found else "", "")})
 
 
 @attrs.define

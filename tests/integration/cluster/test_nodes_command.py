@@ -59,6 +59,7 @@ async def test_the_table_says_what_there_is_and_what_is_asked_for(
     assert await run("nodes") == "none of the 0 nodes has such a resource\n"
     make_node(server, "gpu-0", 8, 7)
     make_node(server, "gpu-1", 4, 4, is_ready=False)
+    make_node(server, "gpu-2", 2, 0)
     make_node(server, "plain", 0, 0)
     make_plugin(server, "gpu-0", "registry.example.com/nvidia-gpu:1.4")
     make_pod(server, "train", "gpu-0", 3)
@@ -71,14 +72,17 @@ async def test_the_table_says_what_there_is_and_what_is_asked_for(
     make(server, "resourceslices", "", {"metadata": {"name": "s0"}, "spec": spec})
 
     lines = [line.split() for line in (await run("nodes")).splitlines()]
-    assert lines[0] == ["NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED", "UNHEALTHY", "PLUGINS"]
-    assert ["gpu-0", GPU, "8", "7", "3", "1", "kdp-nvidia-gpu:1.4"] in lines
+    assert lines[0] == ["NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED", "UNHEALTHY"]
+    assert ["gpu-0", GPU, "8", "7", "3", "1"] in lines
+    assert ["gpu-2", GPU, "2", "0", "0", "no", "plugin"] in lines
+    assert ["PLUGIN", "VERSION", "NODES", "READY"] in lines
+    assert ["kdp-nvidia-gpu", "1.4", "1", "1"] in lines
     assert ["gpu-1", "(not", "ready)", GPU, "4", "4", "0", "-"] in lines
     assert ["NODE", "DRIVER", "POOL", "SLICES", "DEVICES", "TAINTED"] in lines
     assert ["gpu-1", "gpu.nvidia.com", "gpu-1", "1", "2", "1"] in lines
 
     found = await as_json("nodes")
-    assert (found["nodes"], found["pools_unknown"]) == (3, None)
+    assert (found["nodes"], found["pools_unknown"]) == (4, None)
     assert found["plugins"] == [
         {
             "node": "gpu-0",
@@ -88,6 +92,8 @@ async def test_the_table_says_what_there_is_and_what_is_asked_for(
             "image": "registry.example.com/nvidia-gpu:1.4",
             "version": "1.4",
             "is_ready": True,
+            "is_driver": False,
+            "is_kdp": False,
         }
     ]
     assert found["resources"][0]["requested"] == 3

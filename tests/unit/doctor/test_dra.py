@@ -129,7 +129,8 @@ def test_a_claim_that_waits(tmp_path: Path, made: Callable[[], dict[str, Any]], 
     assert answer == verdict, text
     if verdict == "warning":
         assert text == (
-            "1 claim without devices for more than 30 s: n/c | see what the scheduler says: kubectl -n n describe pod p"
+            "1 claim without devices: n/c: without devices for 60 s | see what the scheduler says: "
+            "kubectl -n n describe pod p"
         )
     others = [device_class(name="others"), device_class('device.driver == "x"')]
     other = node(tmp_path, served(), classes=others, claims=[found])
@@ -176,4 +177,4 @@ def test_a_class_that_only_mentions_the_driver_was_taken_for_its_class(
 def test_a_claim_whose_class_is_gone_did_not_wait(tmp_path: Path) -> None:
     for classes in ([], [device_class(name="others")]):
         verdict, text = told(dra.claims(node(tmp_path, served(), classes=classes, claims=[claim()])))
-        assert (verdict, "n/c; there is no DeviceClass widgets | make the class" in text) == ("warning", True), text
+        assert (verdict, "n/c: there is no DeviceClass widgets | make the class" in text) == ("warning", True), text

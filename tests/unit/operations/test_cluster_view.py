@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.operations.cluster_view import ANYWHERE, ClusterView, PoolRow, ResourceRow, requests_of
+from kdp.operations.cluster_view import ANYWHERE, ClusterView, PluginCount, PoolRow, ResourceRow, requests_of
 
 GPU = "nvidia.com/gpu"
 
@@ -85,10 +85,44 @@ def test_a_node_has_a_row_for_each_resource() -> None:
     view.add_pod(pod("p", "b", 2))
     view.add_pod(pod("q", "b", 3))
     assert [*view.resources()] == [
-        ResourceRow(node="a", resource=GPU, capacity=4, allocatable=4, requested=0, is_node_ready=True),
-        ResourceRow(node="b", resource=GPU, capacity=8, allocatable=7, requested=5, is_node_ready=False),
+        ResourceRow(
+            node="a", resource=GPU, capacity=4, allocatable=4, requested=0, is_node_ready=True, is_unserved=False
+        ),
+        ResourceRow(
+            node="b", resource=GPU, capacity=8, allocatable=7, requested=5, is_node_ready=False, is_unserved=False
+        ),
     ]
     assert [row.unhealthy for row in view.resources()] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_unserved"),
+    [
+        ("/var/lib/kubelet/device-plugins", False),
+        ("/var/lib/kubelet/plugins_registry", True),
+        ("/var/log", True),
+    ],
+)
+def test_the_devices_of_an_absent_plugin_counted_as_unhealthy(path: str, is_unserved: bool) -> None:
+    """So did those of a node that has a DRA driver now."""
+    view = ClusterView()
+    view.add_node(node("a", 4, 0))
+    view.add_pod(plugin("widgets-x7", "a", "widgets:1", path))
+    [row] = view.resources()
+    assert (row.is_unserved, row.unhealthy) == (is_unserved, 0 if is_unserved else 4)
+
+
+def test_plugins_are_counted_by_name_and_version() -> None:
+    view = ClusterView()
+    for name, image in (("a", "w:1"), ("b", "w:2"), ("c", "w:2")):
+        view.add_pod(plugin("w-x7", name, image, "/var/lib/kubelet/device-plugins"))
+    away = plugin("w-x8", "d", "w:2", "/var/lib/kubelet/device-plugins")
+    away["status"] = {}
+    view.add_pod(away)
+    assert [*view.plugin_counts()] == [
+        PluginCount(owner="w", version="1", nodes=1, ready=1),
+        PluginCount(owner="w", version="2", nodes=3, ready=2),
+    ]
 
 
 @pytest.mark.parametrize(

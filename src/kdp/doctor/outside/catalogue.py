@@ -23,9 +23,10 @@ GROUPS: Final[Mapping[str, tuple[Question[Once[NodeFacts]], ...]]] = {
 QUESTIONS: Final[tuple[Question[Once[NodeFacts]], ...]] = tuple(each for group in GROUPS.values() for each in group)
 
 RIGHTS: Final[Mapping[str, str]] = {
-    "nodes": "get",
+    "nodes": "get, list",
     "pods": "list",
     "events": "list",
+    "daemonsets.apps": "list",
     "leases.coordination.k8s.io": "list",
     "resourceslices.resource.k8s.io": "list",
     "deviceclasses.resource.k8s.io": "list",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import printable
 from ..answers import Answer, failed, ok, warning
+from ..claims import with_claims, with_class
 from ..cluster import ClusterFacts
-from ..dra import with_claims, with_class
 from ..node import counted, some
 from ..plain import mapping_in, mappings_in, number_in, string_in
 from .facts import asked
@@ -21,10 +21,6 @@ _LINE: Final = 300
 
 def _specs(facts: NodeFacts) -> list[Object]:
     return [mapping_in(each.get("spec")) for each in facts.slices.items]
-
-
-def _drivers(facts: NodeFacts) -> list[str]:
-    return [*dict.fromkeys(string_in(spec.get("driver")) for spec in _specs(facts))]
 
 
 @asked("outside-slices", "The scheduler takes no device of a pool whose slices are not all there.", "slices")
@@ -70,26 +66,31 @@ def taints(facts: NodeFacts) -> Answer:
                 )
     if not found:
         return ok(_NONE if not facts.slices.items else "none is tainted")
-    remedy = f"the driver taints a device that has failed, and says why: {facts.in_plugin('kdp status')}"
+    remedy = f"the driver taints a device that has failed, and says why: {facts.ask_plugins()}"
     return warning(f"{counted(len(found), 'taint')}: {some(found)}", remedy)
 
 
 @asked("outside-class", "A claim asks for a class; without one, no claim can ask for the devices.", "slices", "classes")
 def device_class(facts: NodeFacts) -> Answer:
     """Is there a DeviceClass for each DRA driver of the node?"""
-    drivers = _drivers(facts)
+    drivers = facts.drivers()
     return with_class(drivers, _cluster(facts)) if drivers else ok(_NONE)
 
 
 @asked("outside-claims", "A pod stays pending until its claim has devices.", "slices", "classes", "claims")
 def claims(facts: NodeFacts) -> Answer:
     """Does each claim of a pod on these drivers have devices?"""
-    drivers = _drivers(facts)
+    drivers = facts.drivers()
     return with_claims(drivers, _cluster(facts)) if drivers else ok(_NONE)
 
 
 def _cluster(facts: NodeFacts) -> ClusterFacts:
-    return ClusterFacts(classes=facts.classes.items, claims=facts.claims.items)
+    return ClusterFacts(
+        classes=facts.classes.items,
+        claims=facts.claims.items,
+        slices=facts.slices.items,
+        waiting=facts.waiting.items,
+    )
 
 
 QUESTIONS: Final = (slices, taints, device_class, claims)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
 from ...operations.cluster_view import PluginPod, plugin_pod
 from ..answers import Answer, Question, not_known, question
-from ..plain import mapping_in, path_of, string_in
+from ..plain import mapping_in, mappings_in, metadata_of, seconds_since, string_in
 
 if TYPE_CHECKING:
     from ..node import Once
 
 Object = Mapping[str, Any]
+
+FRESH: Final = 600.0
+"""Seconds for which something that was refused counts as a fault that lasts."""
+
+FIND_DAEMONSETS: Final = "kubectl get daemonsets -A -o wide"
+
+_MOST_COMMANDS: Final = 3
 
 
 @final
@@ -70,6 +77,9 @@ class NodeFacts:
         pods: Its pods, ended ones included.
         waiting: The pods of the cluster that have no node yet.
         events: The Events about it.
+        offered: What each node of the cluster offers: its name and its capacity.
+        daemonsets: The DaemonSets whose pods are plugins of a kubelet.
+        refusals: The Events that say why a DaemonSet has no pods.
         slices: The ResourceSlices of its DRA drivers.
         classes: The DeviceClasses.
         claims: The ResourceClaims.
@@ -85,6 +95,9 @@ class NodeFacts:
     pods: Listed = Listed()
     waiting: Listed = Listed()
     events: Listed = Listed()
+    offered: Listed = Listed()
+    daemonsets: Listed = Listed()
+    refusals: Listed = Listed()
     slices: Listed = Listed()
     classes: Listed = Listed()
     claims: Listed = Listed()
@@ -97,11 +110,35 @@ class NodeFacts:
         found = [(plugin_pod(dict(pod)), pod) for pod in self.pods.items if not has_ended(pod)]
         return [(plugin, pod) for plugin, pod in found if plugin is not None]
 
-    def in_plugin(self, command: str, path: str = "") -> str:
-        """Return how to run a command in a plugin's container: in that of a pod, or of the node's only plugin."""
-        paths = [path] if path else [path_of(pod) for _, pod in self.plugins()]
-        namespace, _, name = (paths[0] if len(paths) == 1 else "NAMESPACE/POD").partition("/")
-        return f"kubectl -n {namespace} exec {name} -- {command}"
+    def device_plugins(self) -> list[tuple[PluginPod, Object]]:
+        """Return the pods of `plugins` that may be device plugins."""
+        return [(plugin, pod) for plugin, pod in self.plugins() if not plugin.is_driver]
+
+    def drivers(self) -> list[str]:
+        """Return the names of the DRA drivers that publish devices of this node."""
+        return [*dict.fromkeys(string_in(mapping_in(each.get("spec")).get("driver")) for each in self.slices.items)]
+
+    def ask_plugins(self, command: str = "kdp status") -> str:
+        """Return commands that ask the node's plugins: those of kdp in their containers, the others for their log."""
+        plugins = self.plugins()
+        chosen = [each for each in plugins if each[0].is_kdp] or plugins
+        if not chosen:
+            return FIND_DAEMONSETS
+        return "; ".join(ask_pod(plugin, pod, command) for plugin, pod in chosen[:_MOST_COMMANDS])
+
+
+def ask_pod(plugin: PluginPod, pod: Object, command: str) -> str:
+    """Return the command that asks a plugin's pod: in its container if that runs, and can answer."""
+    named = f"kubectl -n {plugin.namespace}"
+    if not runs(pod):
+        return f"{named} describe pod {plugin.pod}"
+    return f"{named} exec {plugin.pod} -- {command}" if plugin.is_kdp else f"{named} logs {plugin.pod}"
+
+
+def runs(pod: Object) -> bool:
+    """Return whether a container of a pod runs."""
+    states = mappings_in(status_of(pod).get("containerStatuses"))
+    return any(mapping_in(each.get("state")).get("running") is not None for each in states)
 
 
 def asked(id: str, why: str, *needed: str) -> Callable[[Callable[[NodeFacts], Answer]], Question[Once[NodeFacts]]]:
@@ -123,6 +160,13 @@ def asked(id: str, why: str, *needed: str) -> Callable[[Callable[[NodeFacts], An
         return question(id, why)(ask)
 
     return of
+
+
+def age_of(event: Object, now: float) -> float | None:
+    """Return the seconds since an Event was told last; None: it does not say."""
+    moments = (event.get("lastTimestamp"), event.get("eventTime"), metadata_of(event).get("creationTimestamp"))
+    ages = [age for moment in moments if (age := seconds_since(moment, now)) is not None]
+    return ages[0] if ages else None
 
 
 def has_ended(pod: Object) -> bool:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from ...cluster.api import ApiError
-from ...cluster.nodes import pods_in, pods_of, resource_slices, waiting_pods
+from ...cluster.nodes import nodes, part, pods_in, pods_of, resource_slices, waiting_pods
 from ...errors import KdpError, sentence
-from ..plain import mapping_in, path_of
+from ..plain import mapping_in, name_of, path_of
 from .facts import Listed, NodeFacts, Object, Said
-from .pods import ended_containers, port_of
+from .pods import ended_containers, of_daemonset, port_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -39,6 +39,9 @@ MOST_ASKED: Final = 8
 _RESOURCE: Final = "/apis/resource.k8s.io/v1"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
+_DAEMONSETS: Final = "/apis/apps/v1/daemonsets"
+_REFUSALS: Final = "involvedObject.kind=DaemonSet,reason=FailedCreate"
+
 _OK: Final = 200
 
 _S = TypeVar("_S")
@@ -57,6 +60,9 @@ async def gather(api: KubeApi, name: str) -> NodeFacts:
             "pods": _listed(first, "list pods", pods_of(api, name)),
             "waiting": _listed(first, "list pods", waiting_pods(api)),
             "events": _listed(first, "list events", _pages(api, "/api/v1/events", "events", about)),
+            "offered": _listed(first, "list nodes", _offers(api)),
+            "daemonsets": _listed(first, "list daemonsets", _plugin_daemonsets(api)),
+            "refusals": _listed(first, "list events", _pages(api, "/api/v1/events", "events", _REFUSALS)),
             "slices": _listed(first, "list resourceslices", resource_slices(api, name)),
             "classes": _listed(first, "list deviceclasses", _pages(api, f"{_RESOURCE}/deviceclasses", "deviceclasses")),
             "claims": _listed(
@@ -109,6 +115,21 @@ async def _pages(api: KubeApi, path: str, resource: str, selector: str = "") -> 
         async for page in pages:
             for each in page:
                 yield mapping_in(each)
+
+
+async def _offers(api: KubeApi) -> AsyncGenerator[Object, None]:
+    """Yield what is needed of each node of the cluster; a whole one takes 20 KB and more."""
+    async with aclosing(nodes(api)) as found:
+        async for each in found:
+            yield {"metadata": {"name": name_of(each)}, "status": {"capacity": part(each, "status", "capacity")}}
+
+
+async def _plugin_daemonsets(api: KubeApi) -> AsyncGenerator[Object, None]:
+    """Yield the DaemonSets whose pods are plugins of a kubelet."""
+    async with aclosing(_pages(api, _DAEMONSETS, "daemonsets")) as found:
+        async for each in found:
+            if of_daemonset(each) is not None:
+                yield each
 
 
 async def _log(api: KubeApi, until: float, pod: Object) -> Said:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from ...cluster.event_aggregation import COMPONENT
 from ...errors import printable
+from ...operations.news import ENDED_BY, subjects_of
 from ..answers import Answer, failed, not_known, ok, warning
 from ..node import some
 from ..plain import list_in, mapping_in, mappings_in, metadata_of, seconds_since, string_in
-from .facts import asked, status_of
+from .facts import age_of, asked, status_of
 
 if TYPE_CHECKING:
-    from .facts import NodeFacts
+    from ...operations.news import Device
+    from .facts import NodeFacts, Object
 
 SILENT: Final = 40.0
 """Seconds without a renewed lease after which Kubernetes, too, takes a kubelet for silent; it renews each 10 s."""
@@ -104,19 +106,21 @@ def _startup_keys(facts: NodeFacts) -> set[str]:
 @asked("outside-events", "With --events on, a plugin says there which devices failed, and why.", "events")
 def events(facts: NodeFacts) -> Answer:
     """Is the node without recent Events about its devices?"""
+    ours = [
+        (age, string_in(event.get("reason")), string_in(event.get("message")), event.get("type") == "Warning")
+        for event in facts.events.items
+        if _is_ours(event) and (age := age_of(event, facts.now)) is not None
+    ]
     found: list[tuple[float, str]] = []
-    for event in facts.events.items:
-        moments = (event.get("lastTimestamp"), event.get("eventTime"), metadata_of(event).get("creationTimestamp"))
-        ages = [age for moment in moments if (age := seconds_since(moment, facts.now)) is not None]
-        component = string_in(event.get("reportingComponent")) or string_in(
-            mapping_in(event.get("source")).get("component")
-        )
-        is_ours = (
-            component == COMPONENT or "." in component
-        )  # a driver's name; parts of Kubernetes have no dot in theirs
-        if is_ours and event.get("type") == "Warning" and ages and ages[0] < RECENT:
-            words = f"{string_in(event.get('reason'))}: {string_in(event.get('message'))}"
-            found.append((ages[0], printable(words, _LINE)))
+    for age, reason, message, is_bad in ours:
+        if not is_bad or age >= RECENT:
+            continue
+        over: set[Device] = set()
+        for later, good, words, _ in ours:
+            if later <= age and good == ENDED_BY.get(reason):
+                over |= subjects_of(words)
+        if not subjects_of(message) <= over:
+            found.append((age, printable(f"{reason}: {message}", _LINE)))
     if not found:
         return ok("none in the last hour")
     newest = [words for _, words in sorted(found)]
@@ -126,10 +130,27 @@ def events(facts: NodeFacts) -> Answer:
     )
 
 
+def _is_ours(event: Object) -> bool:
+    component = string_in(event.get("reportingComponent")) or string_in(
+        mapping_in(event.get("source")).get("component")
+    )
+    return component == COMPONENT or "." in component  # a driver's name; parts of Kubernetes have no dot in theirs
+
+
 @asked("outside-permissions", "What it may not read is answered 'not known'.")
 def permissions(facts: NodeFacts) -> Answer:
     """May this account read what the questions need?"""
-    lists = (facts.node, facts.leases, facts.pods, facts.events, facts.slices, facts.classes, facts.claims)
+    lists = (
+        facts.node,
+        facts.leases,
+        facts.pods,
+        facts.events,
+        facts.offered,
+        facts.daemonsets,
+        facts.slices,
+        facts.classes,
+        facts.claims,
+    )
     said = [*facts.logs.values(), *facts.answers.values()]
     problems = [each.problem for each in lists if each.status in _DENIED]
     problems += [each.problem for each in said if "answered 403" in each.problem]

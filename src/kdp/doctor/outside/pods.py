@@ -6,12 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from ...errors import printable
-from ...operations.cluster_view import plugin_pod
+from ...operations.cluster_view import PluginPod, plugin_pod
 from ...storage.documents import parse_json
-from ..answers import Answer, failed, not_known, ok, warning
+from ..answers import Answer, failed, not_known, ok, quoted, warning
 from ..node import counted, some
-from ..plain import mapping_in, mappings_in, number_in, path_of, seconds_since, string_in
-from .facts import asked, status_of
+from ..plain import mapping_in, mappings_in, metadata_of, number_in, path_of, seconds_since, string_in
+from .facts import FIND_DAEMONSETS, FRESH, age_of, ask_pod, asked, status_of
 
 if TYPE_CHECKING:
     from .facts import NodeFacts, Object
@@ -21,6 +21,12 @@ RECENT: Final = 24 * 3600.0
 
 _PORTS: Final = ("probes", "http", "metrics")
 _LINE: Final = 300
+
+
+def of_daemonset(item: Object) -> PluginPod | None:
+    """Return the plugin that a DaemonSet runs; None: its pods are no plugins of a kubelet."""
+    template = mapping_in(mapping_in(item.get("spec")).get("template"))
+    return plugin_pod({"metadata": metadata_of(item), "spec": mapping_in(template.get("spec"))})
 
 
 def port_of(pod: Object) -> int:
@@ -65,8 +71,64 @@ def there(facts: NodeFacts) -> Answer:
     seen = "no pod on this node mounts the kubelet's directory for plugins"
     if facts.pods.is_cut:
         return not_known(f"{seen}, among the first {len(facts.pods.items)} pods")
-    remedy = "compare its node selector and tolerations with this node: kubectl get daemonsets -A -o wide"
+    for item in facts.daemonsets.items:
+        if lacking := _lacking(facts, item):
+            words = f"DaemonSet {path_of(item)} selects {some(lacking)}, which this node does not have"
+            return warning(f"{seen}; {words}", f"if it should: kubectl label node {facts.name} {' '.join(lacking)}")
+    remedy = f"compare its node selector and tolerations with this node: {FIND_DAEMONSETS}"
     return warning(f"{seen}; a plugin outside of Kubernetes is not seen from here", remedy)
+
+
+def _selector(item: Object) -> Object:
+    spec = mapping_in(mapping_in(mapping_in(item.get("spec")).get("template")).get("spec"))
+    return mapping_in(spec.get("nodeSelector"))
+
+
+def _lacking(facts: NodeFacts, item: Object) -> list[str]:
+    """Return the labels that a DaemonSet selects, and that the node does not have."""
+    labels = mapping_in(metadata_of(facts.node.items[0]).get("labels")) if facts.node.items else {}
+    return [quoted(f"{name}={value}") for name, value in _selector(item).items() if labels.get(name) != value]
+
+
+@asked(
+    "outside-daemonsets", "A DaemonSet whose pods are refused, or that selects no node, runs no plugin.", "daemonsets"
+)
+def daemonsets(facts: NodeFacts) -> Answer:
+    """Does the cluster let each plugin's DaemonSet have its pods?"""
+    refused, idle = [], []
+    for item in facts.daemonsets.items:
+        status = status_of(item)
+        if number_in(status.get("observedGeneration")) < number_in(metadata_of(item).get("generation")):
+            continue  # its status is that of an earlier one
+        wanted = number_in(status.get("desiredNumberScheduled"))
+        made = number_in(status.get("currentNumberScheduled"))
+        if made < wanted and (words := _refusal(facts, item)):
+            refused.append((item, words, f"{path_of(item)} has {made} of {counted(wanted, 'pod')}: {words}"))
+        elif not wanted:
+            selector = [f"{name}={value}" for name, value in _selector(item).items()]
+            idle.append(f"{path_of(item)} selects no node{f': {some(selector)}' if selector else ''}")
+    if refused:
+        item, words, _ = refused[0]
+        namespace, _, name = path_of(item).partition("/")
+        remedy = f"see why: kubectl -n {namespace} describe daemonset {name}"
+        if "PodSecurity" in words:
+            label = "pod-security.kubernetes.io/enforce=privileged"
+            remedy = f"let the namespace have such pods: kubectl label namespace {namespace} {label} --overwrite"
+        return failed(some([seen for _, _, seen in refused]), remedy)
+    if idle:
+        return warning(some(idle), "compare it with the labels of the nodes: kubectl get nodes --show-labels")
+    return ok(some([path_of(item) for item in facts.daemonsets.items]) or "there is none")
+
+
+def _refusal(facts: NodeFacts, item: Object) -> str:
+    """Return why a DaemonSet could not make its newest pod, as an Event says; empty: none does."""
+    found: list[tuple[float, str]] = []
+    for event in facts.refusals.items:
+        about = mapping_in(event.get("involvedObject"))
+        age = age_of(event, facts.now)
+        if about.get("uid") == metadata_of(item).get("uid") and age is not None and age < FRESH:
+            found.append((age, printable(string_in(event.get("message")), _LINE)))
+    return min(found)[1] if found else ""
 
 
 @asked(
@@ -81,10 +143,8 @@ def ready(facts: NodeFacts) -> Answer:
     sick = [(path_of(pod), _state(facts, pod)) for plugin, pod in facts.plugins() if not plugin.is_ready]
     if not sick:
         return ok("each is ready")
-    namespace, _, name = sick[0][0].partition("/")
-    remedy = (
-        f"ask the plugin itself: kubectl -n {namespace} exec {name} -- kdp doctor; kubectl -n {namespace} logs {name}"
-    )
+    first, pod = next((plugin, pod) for plugin, pod in facts.plugins() if not plugin.is_ready)
+    remedy = f"ask the plugin itself: {ask_pod(first, pod, 'kdp doctor')}"
     return failed(some([f"{path}: not ready{state}" for path, state in sick]), remedy)
 
 
@@ -114,11 +174,12 @@ def restarts(facts: NodeFacts) -> Answer:
         return answer
     told: list[str] = []
     remedy = ""
+    reboot = _reboot(facts)
     for _, pod in facts.plugins():
         for state in _states(pod):
             end = _last_end(state)
             age = seconds_since(end.get("finishedAt"), facts.now)
-            if not end or (age is not None and age > RECENT):
+            if not end or (age is not None and age > RECENT) or _ended_by(reboot, age):
                 continue
             reason = string_in(end.get("reason")) or "no reason"
             since = "" if age is None else f", {_span(age)} ago"
@@ -133,6 +194,17 @@ def restarts(facts: NodeFacts) -> Answer:
             if said is not None and said.text and ended_containers(pod)[0] == state.get("name"):
                 told[-1] += f"; its last line: {printable(said.text, _LINE)}"
     return warning(some(told), remedy) if told else ok(f"none in the last {_span(RECENT)}")
+
+
+def _reboot(facts: NodeFacts) -> float | None:
+    """Return the seconds since the kubelet said that the node has rebooted; None: no Event says so."""
+    events = [each for each in facts.events.items if each.get("reason") == "Rebooted"]
+    return min((age for each in events if (age := age_of(each, facts.now)) is not None), default=None)
+
+
+def _ended_by(reboot: float | None, age: float | None) -> bool:
+    """Return whether a container ended last with its node's reboot, which ended each one."""
+    return reboot is not None and (age is None or age >= reboot)
 
 
 @asked("outside-plugin-version", "A node that an update has left out behaves differently from its neighbors.", "pods")
@@ -183,9 +255,9 @@ def answers(facts: NodeFacts) -> Answer:
         else:
             unknown.append(f"{path}: it answered {said.status}, so it may be no plugin of kdp")
     if bad:
-        return failed(some(bad), f"ask it for the reason: {facts.in_plugin('kdp doctor', bad[0].partition(': ')[0])}")
+        return failed(some(bad), f"ask it for the reason: {facts.ask_plugins('kdp doctor')}")
     if unknown:
-        return not_known(some(unknown), f"ask in its container: {facts.in_plugin('kdp doctor')}")
+        return not_known(some(unknown), f"ask it yourself: {facts.ask_plugins('kdp doctor')}")
     return ok(f"ready: {some(good)}")
 
 
@@ -201,4 +273,4 @@ def _reason(text: str) -> str:
     return printable(some([each for each in reasons if each]) or text or "not ready", _LINE)
 
 
-QUESTIONS: Final = (there, ready, restarts, version, answers)
+QUESTIONS: Final = (there, daemonsets, ready, restarts, version, answers)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ...cluster.nodes import mounts
 from ...errors import printable
+from ...model.spelling import nearest
 from ...operations.cluster_view import ClusterView, is_extended, requests_of
 from ...operations.extended_resources import is_of_kubelet
 from ..answers import Answer, failed, not_known, ok, warning
+from ..claims import drivers_of, scheduler_says
 from ..node import counted, some
-from ..plain import mapping_in, mappings_in, metadata_of, path_of, seconds_since, string_in
-from .facts import asked, has_ended, status_of
+from ..plain import mapping_in, metadata_of, path_of, seconds_since, string_in
+from .facts import FIND_DAEMONSETS, FRESH, ask_pod, asked, has_ended, status_of
 
 if TYPE_CHECKING:
     from ...operations.cluster_view import ResourceRow
     from .facts import NodeFacts, Object
 
-FRESH: Final = 600.0
-"""Seconds for which a refused pod counts as a fault that lasts."""
+_OVERDUE: Final = 10.0
+"""Seconds for which a pod may take longer to end than it was given."""
 
 _REFUSED: Final = ("UnexpectedAdmissionError", "OutOf")
 _LINE: Final = 400
@@ -38,18 +41,40 @@ def _rows(facts: NodeFacts) -> list[ResourceRow]:
 def allocatable(facts: NodeFacts) -> Answer:
     """Does the node offer all devices that it has?"""
     rows = [row for row in _rows(facts) if row.capacity]
-    sick = [row for row in rows if row.unhealthy]
-    seen = [f"{row.resource}: {row.allocatable} of {counted(row.capacity, 'device')} allocatable" for row in sick]
-    remedy = f"the plugin says why: {facts.in_plugin('kdp status')}"
+    # Three causes look alike in the Node's numbers: no plugin is here, the devices have failed, and the node has a
+    # driver now.
+    unserved = [row for row in rows if row.is_unserved and not facts.pods.problem]
+    sick = [row for row in rows if row not in unserved and row.allocatable < row.capacity]
+    if unserved and not _has_driver_now(facts):
+        stay = "pods that have devices keep them, and run on"
+        plugins = [plugin.pod for plugin, _ in facts.device_plugins()]
+        why = f"of {some(plugins)} none is ready" if plugins else "no device plugin's pod is here"
+        return failed(f"{some([*map(_offer, unserved)])}; {why}; {stay}", f"bring the plugin back: {_look(facts)}")
+    remedy = f"the plugin says why: {facts.ask_plugins()}"
     if any(not row.allocatable for row in sick):
-        why = "no plugin's pod is ready here" if not any(each.is_ready for each, _ in facts.plugins()) else ""
-        reason = (
-            why if why and not facts.pods.problem else "their plugin reports them as unhealthy, or its stream has ended"
-        )
-        return failed(f"{some(seen)}; {reason}", remedy)
+        reason = "their plugin reports them as unhealthy, or its stream has ended"
+        return failed(f"{some([*map(_offer, sick)])}; {reason}", remedy)
     if sick:
-        return warning(f"{some(seen)}; the others are unhealthy", remedy)
+        return warning(f"{some([*map(_offer, sick)])}; the others are unhealthy", remedy)
+    if unserved:
+        drivers = some(facts.drivers())
+        return ok(f"{some([*map(_offer, unserved)])}; the devices are those of the DRA driver {drivers} now")
     return ok(some([f"{row.resource}: {row.allocatable}" for row in rows]) or "it has no extended resource")
+
+
+def _offer(row: ResourceRow) -> str:
+    return f"{row.resource}: {row.allocatable} of {counted(row.capacity, 'device')} allocatable"
+
+
+def _has_driver_now(facts: NodeFacts) -> bool:
+    """Return whether the node has no device plugin any more, and a DRA driver publishes devices of it."""
+    return not facts.device_plugins() and bool(facts.drivers())
+
+
+def _look(facts: NodeFacts) -> str:
+    """Return what shows why no device plugin is ready."""
+    plugins = facts.device_plugins()
+    return ask_pod(*plugins[0], "kdp doctor") if plugins else FIND_DAEMONSETS
 
 
 @asked(
@@ -68,22 +93,25 @@ def zero(facts: NodeFacts) -> Answer:
     if facts.pods.problem:
         return facts.pods.unknown
     seen = f"the node has 0 of {some(zeros)}"
-    if facts.plugins() or facts.pods.is_cut:
-        return not_known(f"{seen}; whether a plugin here serves it, the plugin says", facts.in_plugin("kdp status"))
+    if facts.device_plugins() or facts.pods.is_cut:
+        return not_known(f"{seen}; whether a plugin here serves it, the plugin says", facts.ask_plugins())
     is_written = any(is_of_kubelet(dict(node), name) for name in zeros)
     whose = "; its kubelet wrote that when the plugin went away" if is_written else ""
     remedy = f"remove what is left: kdp node withdraw {zeros[0]} --node {facts.name}"
-    return warning(f"{seen}, and no plugin's pod is here{whose}", remedy)
+    return warning(f"{seen}, and no device plugin's pod is here{whose}", remedy)
 
 
 @asked("outside-requested", "If a device fails, its pod keeps it, and no new pod fits.", "node", "pods")
 def requested(facts: NodeFacts) -> Answer:
     """Do pods ask for no more devices than the node offers?"""
-    over = [row for row in _rows(facts) if row.requested > row.allocatable]
+    rows = _rows(facts)
+    # Without its plugin a resource has no allocatable device, and the pods' devices are as good as before.
+    over = [row for row in rows if row.requested > row.allocatable and row.capacity and not row.is_unserved]
     if not over:
-        return ok("no resource is asked for beyond that")
+        kept = [f"{row.resource}: pods keep {counted(row.requested, 'device')}" for row in rows if row.requested]
+        return ok(some(kept) or "no pod here asks for a device")
     seen = [f"{row.resource}: {row.requested} requested, {row.allocatable} allocatable" for row in over]
-    remedy = f"move the pods that keep failed devices: kubectl drain {facts.name} --ignore-daemonsets"
+    remedy = f"see which pod has the failed device, and delete that pod alone: {facts.ask_plugins()}"
     return warning(some(seen), remedy)
 
 
@@ -112,9 +140,71 @@ def waiting(facts: NodeFacts) -> Answer:
 
 
 def _scheduler_says(pod: Object) -> str:
-    conditions = mappings_in(status_of(pod).get("conditions"))
-    words = [string_in(each.get("message")) for each in conditions if each.get("type") == "PodScheduled"]
-    return printable(next((each for each in words if each), "the scheduler has not said why"), _LINE)
+    return printable(scheduler_says(pod) or "the scheduler has not said why", _LINE)
+
+
+@asked(
+    "outside-resource-names",
+    "A pod that asks for a name which no node has waits for ever, and no node looks at fault.",
+    "offered",
+    "waiting",
+    "classes",
+)
+def names(facts: NodeFacts) -> Answer:
+    """Does some node have each resource that a waiting pod asks for?"""
+    if facts.offered.is_cut:
+        return not_known(f"the cluster has more than {len(facts.offered.items)} nodes", "see all names: kdp nodes")
+    known = {name for each in facts.offered.items for name in mapping_in(status_of(each).get("capacity"))}
+    known |= {string_in(mapping_in(each.get("spec")).get("extendedResourceName")) for each in facts.classes.items}
+    found: list[tuple[str, str]] = []
+    for pod in facts.waiting.items:
+        for name in requests_of(mapping_in(pod.get("spec"))):
+            if name not in known:
+                meant = nearest(name, [each for each in sorted(known) if is_extended(each)])
+                slip = "" if meant is None else f"; did you mean {meant}?"
+                found.append((path_of(pod), f"{path_of(pod)} asks for {name}, which no node has{slip}"))
+    if not found:
+        return ok("each that is asked for is on a node")
+    namespace, _, name = found[0][0].partition("/")
+    remedy = f"correct the name in what makes the pod, or see what there is: kdp nodes; kubectl -n {namespace} get pod"
+    return warning(some([words for _, words in found]), f"{remedy} {name} -o yaml")
+
+
+@asked("outside-pods-terminating", "A deleted pod keeps its devices until it has ended.", "pods", "claims", "slices")
+def terminating(facts: NodeFacts) -> Answer:
+    """Does each deleted pod with devices end?"""
+    late: list[tuple[bool, str, str]] = []
+    for pod in facts.pods.items:
+        # The time is that of the deletion plus the pod's grace period.
+        overdue = seconds_since(metadata_of(pod).get("deletionTimestamp"), facts.now)
+        if overdue is None or overdue < _OVERDUE or has_ended(pod):
+            continue
+        drivers = drivers_of(pod, facts.claims.items)
+        if not drivers and not requests_of(mapping_in(pod.get("spec"))):
+            continue
+        gone = [name for name in drivers if not _has_driver(facts, name)]
+        seen = f"{path_of(pod)} should have ended {overdue:.0f} s ago"
+        if gone:
+            seen += f", and no pod of the driver {some(gone)} is ready here, which must release its devices"
+        late.append((bool(gone), seen, path_of(pod)))
+    if not late:
+        return ok("none is late")
+    late.sort(key=lambda each: not each[0])
+    is_gone, _, path = late[0]
+    namespace, _, name = path.partition("/")
+    describe = f"kubectl -n {namespace} describe pod {name}"
+    remedy = f"start the driver again, and the pods end by themselves: {FIND_DAEMONSETS}; {describe}"
+    seen = some([words for _, words, _ in late])
+    if is_gone:
+        return failed(seen, remedy)
+    return warning(seen, f"see what it waits for: {describe}; {facts.ask_plugins()}")
+
+
+def _has_driver(facts: NodeFacts, driver: str) -> bool:
+    """Return whether a ready pod here has the directory of a DRA driver; outside of pods, its slices tell."""
+    ends = (f"/plugins/{driver}", "/plugins")
+    drivers = [(plugin, pod) for plugin, pod in facts.plugins() if mounts(pod, ends)]
+    return any(plugin.is_ready for plugin, _ in drivers) if drivers else driver in facts.drivers()
 
 
 @asked(
@@ -136,8 +226,8 @@ def refused(facts: NodeFacts) -> Answer:
         return ok("it has refused none that is still there")
     age, newest = min(found)
     seen = f"{counted(len(found), 'pod')} refused, the newest {age:.0f} s ago: {newest}"
-    remedy = "the sentence names the fault; docs/reference/faults.md has what mends it. Remove the pods afterwards"
+    remedy = "the sentence names the fault, and docs/reference/faults.md what mends it; afterwards delete the pods"
     return (failed if age < FRESH else warning)(seen, remedy)
 
 
-QUESTIONS: Final = (allocatable, zero, requested, waiting, refused)
+QUESTIONS: Final = (allocatable, zero, requested, waiting, names, refused, terminating)

@@ -43,6 +43,7 @@ def plugin(
     image: str = "w:1",
     container: Any = None,
     state: Any = None,
+    paths: Any = ("/var/lib/kubelet/device-plugins",),
     **more: Any,
 ) -> Any:
     condition = {"type": "Ready", "status": str(is_ready), "lastTransitionTime": moment(300)}
@@ -50,16 +51,37 @@ def plugin(
         "metadata": {"name": name, "namespace": "kube-system", "ownerReferences": [{"kind": "DaemonSet", "name": "p"}]},
         "spec": {
             "nodeName": NODE,
-            "containers": [{"name": "main", "image": image, **(container or {})}],
-            "volumes": [{"hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+            "containers": [{"name": "main", "image": image, "command": ["kdp"], **(container or {})}],
+            "volumes": [{"hostPath": {"path": path}} for path in paths],
         },
         "status": {
             "phase": "Running",
             "conditions": [condition],
-            "containerStatuses": [{"name": "main", **(state or {})}],
+            "containerStatuses": [{"name": "main", "state": {"running": {}}, **(state or {})}],
             **more,
         },
     }
+
+
+def driver(**more: Any) -> Any:
+    paths = ("/var/lib/kubelet/plugins_registry", f"/var/lib/kubelet/plugins/{DRIVER}")
+    return plugin("d-1", paths=paths, **more)
+
+
+def daemonset(*, wanted: int = 1, made: int = 1, selector: Any = None) -> Any:
+    spec = {**plugin()["spec"], "nodeSelector": selector or {}}
+    return {
+        "metadata": {"name": "p", "namespace": "kube-system", "uid": "d", "generation": 2},
+        "spec": {"template": {"spec": spec}},
+        "status": {"observedGeneration": 2, "desiredNumberScheduled": wanted, "currentNumberScheduled": made},
+    }
+
+
+def deleted(seconds_ago: float, **more: Any) -> Any:
+    """Return a pod that should have ended so long ago, with a device of the driver by a claim."""
+    pod = user(spec={"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, **more)
+    pod["metadata"]["deletionTimestamp"] = moment(seconds_ago)
+    return pod
 
 
 def user(name: str = "user", *, count: int = 1, resource: str = RESOURCE, spec: Any = None, **status: Any) -> Any:
@@ -89,6 +111,8 @@ def facts(**more: Any) -> NodeFacts:
     """Return a node in order with its plugin; lists are given as sequences."""
     given: dict[str, Any] = {
         "node": [node()],
+        "offered": [{"metadata": {"name": NODE}, "status": {"capacity": {RESOURCE: "2"}}}],
+        "daemonsets": [daemonset()],
         "leases": [lease(5)],
         "pods": [plugin()],
         "siblings": {"kube-system": [plugin()]},

@@ -18,7 +18,7 @@ from kdp.doctor.outside.gathering import gather
 from kdp_testkit.dra.server import write_kubeconfig
 
 from ..samples import told
-from .samples import NODE, lease, node, plugin
+from .samples import NODE, RESOURCE, daemonset, lease, node, plugin
 
 ENDED = {"reason": "Error", "exitCode": 78, "finishedAt": "2026-01-01T00:00:00Z"}
 POD = plugin(
@@ -36,7 +36,13 @@ def reply(asked: Asked) -> Answer:
         return Answer(body=b"the last line\n")
     if asked.path == f"/api/v1/nodes/{NODE}":
         return Answer(body={"kind": "Node", **node()})
-    objects: dict[str, list[Any]] = {"pods": [POD], "leases": [lease(5)]}
+    foreign = {"metadata": {"name": "x"}, "spec": {"template": {"spec": {"containers": []}}}}
+    objects: dict[str, list[Any]] = {
+        "pods": [POD],
+        "leases": [lease(5)],
+        "nodes": [node()],
+        "daemonsets": [daemonset(), foreign],
+    }
     waits = asked.query.get("fieldSelector", "").startswith("spec.nodeName=,")
     items = [] if waits else objects.get(asked.path.rpartition("/")[2], [])
     return Answer(body={"metadata": {"resourceVersion": "1"}, "items": items})
@@ -52,7 +58,13 @@ async def test_all_that_is_asked_is_reading_and_is_about_the_node(tmp_path: Path
         found = await gathered(server, tmp_path)
     assert {each.method for each in server.asked} == {"GET"}
     asked = {each.path.removeprefix("/api/v1/"): each.query for each in server.asked}
-    assert asked["events"]["fieldSelector"] == f"involvedObject.kind=Node,involvedObject.name={NODE}"
+    about = {each.query["fieldSelector"] for each in server.asked if each.path == "/api/v1/events"}
+    assert about == {
+        f"involvedObject.kind=Node,involvedObject.name={NODE}",
+        "involvedObject.kind=DaemonSet,reason=FailedCreate",
+    }
+    assert [each["metadata"]["name"] for each in found.daemonsets.items] == ["p"]
+    assert found.offered.items == [{"metadata": {"name": NODE}, "status": {"capacity": {RESOURCE: "2"}}}]
     assert asked[LOG.removeprefix("/api/v1/")] == {
         "tailLines": "1",
         "limitBytes": "4096",

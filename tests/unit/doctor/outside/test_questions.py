@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +13,21 @@ from kdp.doctor.outside.catalogue import QUESTIONS
 from kdp.doctor.outside.facts import Listed, Said
 
 from ..samples import told
-from .samples import DRIVER, RESOURCE, facts, lease, moment, node, plugin, published, refused, user
+from .samples import (
+    DRIVER,
+    RESOURCE,
+    daemonset,
+    deleted,
+    driver,
+    facts,
+    lease,
+    moment,
+    node,
+    plugin,
+    published,
+    refused,
+    user,
+)
 
 ASK = {each.id.removeprefix("outside-"): each for each in QUESTIONS}
 NOT_READY = plugin(
@@ -37,14 +53,29 @@ CLASS = {
     "metadata": {"name": "widgets"},
     "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
 }
-CLAIM = {
-    "metadata": {
-        "name": "c",
-        "namespace": "n",
-        "creationTimestamp": "2020-01-01T00:00:00Z",
-        "ownerReferences": [{"kind": "Pod", "name": "user"}],
-    },
-    "spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "widgets"}}]}},
+
+
+def claim(name: str = "c", of: str = "widgets", *, age: float = 1e6) -> Any:
+    made = datetime.now(UTC) - timedelta(seconds=age)
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "n",
+            "creationTimestamp": made.isoformat(),
+            "ownerReferences": [{"kind": "Pod", "name": "user"}],
+        },
+        "spec": {"devices": {"requests": [{"exactly": {"deviceClassName": of}}]}},
+    }
+
+
+CLAIM = claim()
+HELD = {**CLAIM, "status": {"allocation": {"devices": {"results": [{"driver": DRIVER, "device": "w0"}]}}}}
+OFFER = {"metadata": {"name": "other"}, "status": {"capacity": {"example.com/widget": "1", "cpu": "8"}}}
+FORBIDDEN = {
+    "reason": "FailedCreate",
+    "message": 'pods "p-" is forbidden: violates PodSecurity',
+    "involvedObject": {"kind": "DaemonSet", "name": "p", "uid": "d"},
+    "lastTimestamp": moment(5),
 }
 UNREACHED = Listed(problem="get nodes node-0: the API server https://a was not reached: refused")
 GONE = Listed(problem="get nodes node-0: the API server answered 404 NotFound: no", status=404)
@@ -138,7 +169,69 @@ def test_a_node_in_order_has_good_answers_only() -> None:
             "allocatable",
             {"node": [node(allocatable={RESOURCE: "0"})], "pods": []},
             "failed",
-            "no plugin's pod is ready here",
+            "no device plugin's pod is here; pods that have devices keep them, and run on | bring the plugin back: ",
+        ),
+        (
+            "allocatable",
+            {"node": [node(allocatable={RESOURCE: "0"})], "pods": [NOT_READY]},
+            "failed",
+            (
+                "of p-1 none is ready; pods that have devices keep them, and run on | bring the plugin back: kubectl -n "
+                "kube-system describe pod p-1"
+            ),
+        ),
+        (
+            "allocatable",
+            {"node": [node(allocatable={RESOURCE: "0"})], "pods": [driver()], "slices": [published()]},
+            "ok",
+            f"the devices are those of the DRA driver {DRIVER} now",
+        ),
+        ("requested", {"node": [node(allocatable={RESOURCE: "0"})], "pods": [user()]}, "ok", "pods keep 1 device"),
+        (
+            "zero",
+            {"node": [node(capacity={RESOURCE: "0"})], "pods": [driver()]},
+            "warning",
+            "the node has 0 of example.com/w, and no device plugin's pod is here",
+        ),
+        (
+            "resource-names",
+            {"waiting": [user(resource="example.com/wigdet"), user()], "offered": [OFFER]},
+            "warning",
+            "n/user asks for example.com/wigdet, which no node has; did you mean example.com/widget?, n/user asks for",
+        ),
+        ("pods-terminating", {"pods": [plugin(), deleted(5)], "claims": [HELD]}, "ok", "none is late"),
+        (
+            "pods-terminating",
+            {"pods": [plugin(), deleted(90)], "claims": [HELD]},
+            "failed",
+            f"n/user should have ended 90 s ago, and no pod of the driver {DRIVER} is ready here, which must release",
+        ),
+        (
+            "pods-terminating",
+            {"pods": [driver(), deleted(90)], "claims": [HELD]},
+            "warning",
+            "see what it waits for: kubectl -n n describe pod user; kubectl -n kube-system exec d-1 -- kdp status",
+        ),
+        (
+            "daemonsets",
+            {"daemonsets": [daemonset(made=0)], "refusals": [FORBIDDEN]},
+            "failed",
+            (
+                'kube-system/p has 0 of 1 pod: pods "p-" is forbidden: violates PodSecurity | let the namespace have such '
+                "pods: kubectl label namespace kube-system pod-security.kubernetes.io/enforce=privileged --overwrite"
+            ),
+        ),
+        (
+            "daemonsets",
+            {"daemonsets": [daemonset(wanted=0, made=0, selector={"a": "b"})]},
+            "warning",
+            "kube-system/p selects no node: a=b | compare it with the labels of the nodes: kubectl get nodes",
+        ),
+        (
+            "plugin-pod",
+            {"pods": [], "daemonsets": [daemonset(selector={"a": "b"})]},
+            "warning",
+            "selects a=b, which this node does not have | if it should: kubectl label node node-0 a=b",
         ),
         (
             "zero",
@@ -166,7 +259,25 @@ def test_a_node_in_order_has_good_answers_only() -> None:
             "claims",
             {"slices": [published()], "classes": [CLASS], "claims": [CLAIM]},
             "warning",
-            "1 claim without devices",
+            "1 claim without devices: n/c: without devices for ",
+        ),
+        (
+            "claims",
+            {"slices": [published()], "classes": [CLASS], "claims": [CLAIM], "waiting": [WAITS]},
+            "warning",
+            "1 claim without devices: n/c: 0/1 nodes: Insufficient example.com/w",
+        ),
+        (
+            "claims",
+            {"slices": [published()], "classes": [CLASS], "claims": [CLAIM, claim("d", "wigdets")]},
+            "warning",
+            "n/d: there is no DeviceClass wigdets; did you mean 'widgets'?",
+        ),
+        (
+            "claims",
+            {"slices": [published()], "classes": [CLASS], "claims": [claim(age=5)]},
+            "ok",
+            "the scheduler has not answered yet: n/c is ",
         ),
     ],
 )
@@ -174,10 +285,42 @@ def test_each_fault(question: str, seen: dict[str, Any], verdict: str, said: str
     answer = ASK[question].ask(Once(lambda: facts(**seen)))
     found, text = told(answer)
     assert (found, said in text) == (verdict, True), f"{found}: {text}"
+    assert not re.search(r"\b(NAMESPACE|POD|NODE)\b", text), text
+
+
+def of_device(reason: str, text: str, age: float, type: str = "Warning") -> Any:
+    return {**EVENT, "reason": reason, "message": text, "lastTimestamp": moment(age), "type": type}
+
+
+@pytest.mark.parametrize(
+    ("events", "verdict"),
+    [
+        ([of_device("DeviceRecovered", "example.com/w: device w0 is healthy again", 40, "Normal")], "ok"),
+        ([of_device("DeviceRecovered", "example.com/w: 2 devices are healthy again: w0, w1", 40, "Normal")], "ok"),
+        ([of_device("DeviceRecovered", "example.com/w: device w0 is healthy again", 90, "Normal")], "warning"),
+        ([of_device("DeviceRecovered", "example.com/w: device w1 is healthy again", 40, "Normal")], "warning"),
+        ([of_device("DevicesAvailable", "example.com/w: healthy devices again: 1", 40, "Normal")], "warning"),
+    ],
+)
+def test_an_event_whose_recovery_was_told_was_repeated(events: list[Any], verdict: str) -> None:
+    sick = of_device("DeviceUnhealthy", "example.com/w: device w0 is unhealthy: XID 79", 60)
+    assert told(ASK["events"].ask(Once(lambda: facts(events=[sick, *events]))))[0] == verdict
+
+
+def test_a_restart_by_a_reboot_was_a_warning() -> None:
+    rebooted = {"reason": "Rebooted", "lastTimestamp": moment(500)}
+    early, late = [
+        plugin(state={"restartCount": 1, "lastState": {"terminated": {"exitCode": 255, "finishedAt": moment(age)}}})
+        for age in (600, 400)
+    ]
+    asked = ASK["plugin-restarts"]
+    assert told(asked.ask(Once(lambda: facts(pods=[early], events=[rebooted]))))[0] == "ok"
+    assert told(asked.ask(Once(lambda: facts(pods=[late], events=[rebooted]))))[0] == "warning"
+    assert told(asked.ask(Once(lambda: facts(pods=[early]))))[0] == "warning"
 
 
 def test_without_any_right_nothing_is_a_fault() -> None:
-    names = ("node", "leases", "pods", "waiting", "events", "slices", "classes", "claims")
+    names = ("node", "leases", "pods", "waiting", "events", "slices", "classes", "claims", "offered", "daemonsets")
     nothing = facts(**dict.fromkeys(names, refused()), siblings={}, answers={})
     for question in QUESTIONS:
         assert told(question.ask(Once(lambda: nothing)))[0] in ("ok", "not known")
@@ -185,15 +328,14 @@ def test_without_any_right_nothing_is_a_fault() -> None:
 
 def test_values_of_the_wrong_kind_do_not_fail_a_question() -> None:
     odd = {"metadata": 7, "spec": {"devices": 3, "pool": "x", "taints": 1}, "status": []}
-    names = ("leases", "events", "slices", "classes", "claims")
+    names = ("leases", "events", "slices", "classes", "claims", "offered", "daemonsets", "refusals", "waiting")
     for question in QUESTIONS:
         question.ask(Once(lambda: facts(**{name: [odd] for name in names})))
 
 
 def test_a_remedy_names_the_pod_of_the_only_plugin() -> None:
     found = facts(slices=[published({"name": "w0", "taints": [TAINT]})])
-    assert found.in_plugin("kdp status") == "kubectl -n kube-system exec p-1 -- kdp status"
-    assert found.in_plugin("kdp status", "n/p") == "kubectl -n n exec p -- kdp status"
+    assert found.ask_plugins() == "kubectl -n kube-system exec p-1 -- kdp status"
     answer = ASK["device-taints"].ask(Once(lambda: found))
     assert answer is not None
     assert answer.remedy.endswith("kubectl -n kube-system exec p-1 -- kdp status")
