@@ -26,7 +26,7 @@ from ..kubelet.sockets import PREFIX, answered_by_others, greet
 from ..storage import reading
 from ..storage.addresses import address
 from ..storage.files import why_no_file
-from ..storage.mounts import has_mounted
+from ..storage.mounts import has_mounted, how_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,9 @@ POD_VOLUME: Final = "run"
 """The name of the volume, an ``emptyDir``, in what `kdp manifests` writes."""
 
 POD_SOCKET: Final = "plugin.sock"
+
+POD_NAMESPACE: Final = "POD_NAMESPACE"
+"""The variable that has a pod's namespace, in what `kdp manifests` writes: remedies name the pod."""
 
 _MOST_TOLD: Final = 2
 
@@ -136,7 +139,7 @@ def _mend(directory: Path, obstacle: str) -> str:
     if obstacle == os.strerror(errno.ENOSPC):
         return f"make room on that file system, {after}: df -h {place}; df -i {place}"
     if obstacle == os.strerror(errno.EROFS):
-        return "remove readOnly from this mount in the DaemonSet"
+        return f"{how_to_write(directory)}; {after}"
     return f"let the plugin's user write there, {after}: ls -ld {place}"
 
 

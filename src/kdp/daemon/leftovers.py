@@ -36,7 +36,7 @@ from ..storage.documents import parse_json
 from ..supervision.claimed import CLAIMS, MARK, METADATA, SERIALIZE
 from .mode_lock import mark_of
 from .own_socket import path_in
-from .services import evictions_name
+from .services import record_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,7 +55,7 @@ _CDI: Final = re.compile(r"kdp_.+\.json|\.kdp_.+\.draft")
 _ALLOCATIONS: Final = re.compile(r"(?P<stem>.+)\.[0-9a-f]{12}\.json(?P<aside>\.set-aside-[0-9]+)?")
 _LOCK: Final = re.compile(r"(?P<stem>.+)\.(device-plugin|dra)\.lock")
 _CONFIG: Final = re.compile(r"config-([0-9a-f]{8}\.json|label-[0-9a-f]{8}\.txt)")
-_EVICTIONS: Final = re.compile(r"evictions-[0-9a-f]{8}\.json")
+_RECORD: Final = re.compile(r"(?P<what>evictions|told)-[0-9a-f]{8}\.json")
 _STORE: Final = re.compile(r"\.?(?P<stem>.+)\.store\.json(\.set-aside-[0-9]+|\.[0-9a-f]{12}\.draft)?")
 _OWN_SOCKET: Final = re.compile(r".+-[0-9a-f]{8}\.sock|\.[0-9a-f]{8}\.[0-9a-f]{4}")
 _FEATURES_DRAFT: Final = re.compile(r"\.(?P<name>kdp-.+)\.[0-9a-f]{12}\.draft")
@@ -309,9 +309,9 @@ def _state_file(directory: Path, name: str, mode: int, owner: FileOwner | None, 
     elif (match := _STORE.fullmatch(name)) is not None:
         if owner is None or match["stem"] in {key.replace("/", "_") for key in owner.keys}:
             return found(what="values that a class keeps")
-    elif _EVICTIONS.fullmatch(name):
-        if owner is None or name == evictions_name(owner.keys):
-            return found(what="record of evictions")
+    elif (match := _RECORD.fullmatch(name)) is not None:
+        if owner is None or name == record_name(match["what"], owner.keys):
+            return found(what="record of what it did in the cluster")
     elif _DRAFT.fullmatch(name) and owner is None:
         return found(what="draft")
     return None

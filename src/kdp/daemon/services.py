@@ -120,7 +120,8 @@ async def _reported_plugins(
             events=settings.events == "on",
             eviction=policy,
             startup_taint=settings.startup_taint,
-            record=None if policy is None or directory is None else directory / evictions_name(plan.keys),
+            record=None if policy is None or directory is None else directory / record_name("evictions", plan.keys),
+            told=None if directory is None else directory / record_name("told", plan.keys),
         ),
         connect=connect,
         rejection=rejection,
@@ -134,9 +135,9 @@ async def _reported_plugins(
             tasks.cancel_scope.cancel()
 
 
-def evictions_name(keys: Iterable[str]) -> str:
-    """Return the name of the file in which a process with these backends keeps when it has evicted pods."""
-    return f"evictions-{zlib.crc32(repr(sorted(keys)).encode()):08x}.json"
+def record_name(what: str, keys: Iterable[str]) -> str:
+    """Return the name of the file in which a process with these backends keeps what it has done in the cluster."""
+    return f"{what}-{zlib.crc32(repr(sorted(keys)).encode()):08x}.json"
 
 
 def _plugins(

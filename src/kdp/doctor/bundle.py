@@ -33,7 +33,7 @@ from ..hardware.snapshot.redact import KINDS, redact
 from ..storage import trees
 from ..storage.documents import parse_json
 from .answers import Answer, Finding, Question, Verdict, beside
-from .commands import pod_uid
+from .commands import node_name, pod_uid
 from .given import given_to_plugins
 from .node import MOST_PLUGINS, text_of
 from .plain import list_in, mapping_in
@@ -103,7 +103,7 @@ def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> S
     statuses = [*_statuses(node)]
     given = given_to_plugins(node, statuses, settings.parameters_of)
     documents: dict[str, object] = {
-        "about.json": _about(),
+        "about.json": _about(node),
         "answers.json": [_answer(each) for each in findings],
         "checkpoint.json": _checkpoint(node),
         "settings.json": {
@@ -201,14 +201,14 @@ def _document(snapshot: Snapshot, name: str) -> Any:
 # -- what is collected -------------------------------------------------------------------------------------------------
 
 
-def _about() -> dict[str, str]:
+def _about(node: Node) -> dict[str, str]:
     libraries = ("anyio", "asyncinotify", "attrs", "grpcio", "lightkube", "prometheus-client", "protobuf")
     found = {each.metadata["Name"].lower().replace("_", "-"): each.version for each in distributions()}
     return {
         "bundle": str(VERSION),
         "kdp": __version__,
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "node": os.environ.get("KDP_NODE_NAME") or platform.node(),
+        "node": node_name(node) or platform.node(),
         "python": platform.python_version(),
         "system": platform.platform(),
         **{name: version for name, version in sorted(found.items()) if name in libraries or name.startswith("kdp")},

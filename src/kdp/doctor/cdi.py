@@ -14,6 +14,7 @@ from ..errors import InvalidValueError, in_one_line, message_of
 from ..storage import reading
 from ..storage.documents import parse_json
 from ..storage.files import why_no_file
+from ..storage.mounts import how_to_write
 from .answers import Answer, Verdict, failed, not_known, ok, question, quoted, warning
 from .directories import AS_ROOT, is_denied, is_read_only, let_write, may_write
 from .node import counted, some, text_of
@@ -193,7 +194,7 @@ def _writing(node: Node, path: Path, *, is_used: bool) -> Answer:
             return wrong(f"{path} does not exist, and user {os.geteuid()} cannot make it: {obstacle}", let_write(path))
         return ok(f"{path} does not exist; a plugin makes it when it needs it")
     if is_read_only(path):
-        return wrong(f"{path} is on a read-only file system", "remove readOnly from this mount in the DaemonSet")
+        return wrong(f"{path} is on a read-only file system", how_to_write(path))
     if not may_write(path):
         return wrong(f"user {os.geteuid()} may not write to {path}", let_write(path))
     if (obstacle := why_no_file(path)) is not None:

@@ -8,7 +8,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from ..daemon.found_sockets import listener_of
+from ..daemon.found_sockets import POD_NAMESPACE, listener_of
 from .answers import quoted
 from .living import pod_of
 from .node import text_of
@@ -25,12 +25,17 @@ _POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]
 def kubectl(node: Node, socket: Path | None, *words: str) -> str:
     """Return a command about the pod of a plugin: ``kubectl -n kube-system logs w-x7k2p --previous``.
 
+    It is the one that lists the pods of the node if this pod is not known.
+
     Args:
         node: The node.
         socket: The plugin's socket; None: the pod is that of this process.
         *words: The verb, and what follows the pod's name.
     """
-    namespace, name = _pod(node, socket) or ("NAMESPACE", "POD")
+    found = _pod(node, socket)
+    if found is None:
+        return look_for_pods(node)
+    namespace, name = found
     return " ".join(["kubectl", "-n", quoted(namespace), words[0], quoted(name), *words[1:]])
 
 
@@ -43,18 +48,22 @@ def logs(node: Node, socket: Path | None) -> str:
 
 def look_for_pods(node: Node) -> str:
     """Return the command that lists the pods of this node."""
-    return f"kubectl get pods -A --field-selector spec.nodeName={quoted(node_name(node))}"
+    name = node_name(node)
+    return f"kubectl get pods -A {f'--field-selector spec.nodeName={quoted(name)}' if name else '-o wide'}"
 
 
 def node_name(node: Node) -> str:
-    """Return the node's name, as a setting has it, or the kernel."""
-    return node.environ.get("KDP_NODE_NAME") or platform.node()
+    """Return the node's name, as a setting has it, or the kernel; empty: unknown, as the kernel's is the pod's own."""
+    return node.environ.get("KDP_NODE_NAME") or ("" if node.is_pod else platform.node())
 
 
-def workload(node: Node) -> tuple[str, str]:
-    """Return namespace and name of the DaemonSet of this process's pod, as far as the pod's name shows them."""
-    namespace, name = _pod(node, None) or ("NAMESPACE", "NAME")
-    return namespace, re.sub(r"-[a-z0-9]{5}\Z", "", name)
+def give_memory(node: Node, most: int) -> str:
+    """Return the command that gives the container of this process more memory, in MiB."""
+    found = _pod(node, None)
+    if found is None:
+        return "kubectl get daemonsets -A -o wide"
+    namespace, name = quoted(found[0]), quoted(re.sub(r"-[a-z0-9]{5}\Z", "", found[1]))
+    return f"kubectl -n {namespace} set resources daemonset/{name} --limits=memory={most}Mi"
 
 
 def hang_up(node: Node, plugin: Plugin) -> str:
@@ -80,7 +89,8 @@ def pod_uid(node: Node, socket: Path) -> str | None:
 
 def _pod(node: Node, socket: Path | None) -> tuple[str, str] | None:
     if node.is_pod and (socket is None or pod_of(socket) is None):
-        namespace, name = text_of(node.account / "namespace"), node.environ.get("HOSTNAME", "")
+        namespace = node.environ.get(POD_NAMESPACE) or text_of(node.account / "namespace")
+        name = node.environ.get("HOSTNAME", "")
         return (namespace, name) if namespace and name else None
     uid = None if socket is None else pod_uid(node, socket)
     if uid is not None:

@@ -10,6 +10,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from ..storage.files import why_no_file
+from ..storage.mounts import how_to_write
 from .answers import Answer, Verdict, failed, ok, question, quoted, warning
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _state(node: Node) -> Answer:
     if not stat.S_ISDIR(found.st_mode):
         return failed(f"{path} is no directory", f"remove it: rm {quoted(path)}")
     if is_read_only(path):
-        return failed(f"{path} is on a read-only file system", "remove readOnly from this mount in the DaemonSet")
+        return failed(f"{path} is on a read-only file system", how_to_write(path))
     if not may_write(path):
         seen = f"user {os.geteuid()} may not write to {path}, which is user {found.st_uid}'s"
         return failed(seen, let_write(path))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..kubelet.paths import DEFAULT_ROOT, DEVICE_PLUGIN_DIR
+from ..storage.mounts import how_to_write
 from .answers import Answer, Verdict, failed, not_known, ok, question, quoted, warning
 from .commands import kubectl
 from .directories import AS_ROOT, is_read_only, let_write, may_write
@@ -139,7 +140,7 @@ def writable(node: Node) -> Answer:
 
 def _writing(path: Path) -> Answer:
     if is_read_only(path):
-        return failed(f"{path} is on a read-only file system", "remove readOnly from this mount in the DaemonSet")
+        return failed(f"{path} is on a read-only file system", how_to_write(path))
     if not may_write(path):
         seen = f"user {os.geteuid()} may not write to {path}"
         if os.geteuid() == 0:
@@ -159,7 +160,7 @@ def registry(node: Node) -> Answer | None:
 
 
 def _of_registry(node: Node, path: Path) -> Answer:
-    remedy = "start the kubelet, which makes it: systemctl start kubelet; if it has another --root-dir, give it: "
+    remedy = "start the kubelet, which makes it: systemctl restart kubelet; if it has another --root-dir, give it: "
     absence = failed(f"{path} does not exist", f"{remedy}kdp doctor --kubelet-root DIR")
     if node.is_pod:
         mount = f"mount the node's directory: hostPath: {quoted(path)}"

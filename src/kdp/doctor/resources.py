@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -165,7 +166,7 @@ def registered(node: Node) -> Answer:
         return failed(f"{seen}; {problems}", _of_backends(node))
     waits = any(each.state == "awaiting stream" for each in lost)
     if waits:
-        return failed(seen, "restart the kubelet, which holds the registration: systemctl restart kubelet")
+        return failed(seen, "restart the kubelet, which holds the registration, on the node: systemctl restart kubelet")
     return failed(seen, _remedy_of(node))
 
 
@@ -247,6 +248,9 @@ def _ours(plugin: Plugin) -> str:
     return f", beside process {process(plugin.socket) or plugin.pid}"
 
 
+_SECOND: Final = re.compile(r" and ([^\s/;]+)/([^\s/;]+)")
+
+
 @question(
     "device-given-twice",
     "A kubelet up to 1.37 may give a device to two pods (kubernetes#137534), as may one that has lost its checkpoint.",
@@ -259,7 +263,9 @@ def given_twice(node: Node) -> Answer | None:
     # The plugin has asked the kubelet: a List of this command might be the cause.
     told = [f"{each.name}: {each.given_twice.rpartition(';')[0]}" for each in resources_of(node) if each.given_twice]
     if told:
-        return failed(some(told), "delete one of the two pods: kubectl delete pod -n NAMESPACE POD")
+        found = _SECOND.search(told[0])
+        delete = f"kubectl -n {quoted(found[1])} delete pod {quoted(found[2])}" if found else look_for_pods(node)
+        return failed(some(told), f"delete one of the two pods, as the second: {delete}")
     return ok("no device is held by two pods")
 
 
@@ -313,7 +319,8 @@ def same(node: Node) -> Answer | None:
     told = [text for name, found in compared.items() for text in _differences(name, found)]
     if told:
         return warning(
-            some(told), "restart the kubelet, if the plugin has not mended it within 5 min: systemctl restart kubelet"
+            some(told),
+            "restart the kubelet, on the node, if the plugin has not mended it within 5 min: systemctl restart kubelet",
         )
     return ok(f"the kubelet listed the same healthy devices at {max(each.at for each in compared.values())}")
 

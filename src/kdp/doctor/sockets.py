@@ -18,7 +18,7 @@ from .node import PATIENCE, Node, some, text_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-_RESTART: Final = "restart the kubelet: systemctl restart kubelet"
+_RESTART: Final = "restart the kubelet, on the node: systemctl restart kubelet"
 
 
 def _kind(path: Path) -> int | None:
@@ -43,7 +43,8 @@ def kubelet_socket(node: Node) -> Answer:
     kind = _kind(path)
     if kind is None:
         seen = f"there is no {path}"
-        return failed(seen, "start the kubelet, and look at its log: systemctl start kubelet; journalctl -u kubelet")
+        look = "systemctl status kubelet; journalctl -u kubelet"
+        return failed(seen, f"see why on the node, and start the kubelet anew: {look}; systemctl restart kubelet")
     if kind != stat.S_IFSOCK and kind != stat.S_IFLNK:
         return failed(f"{path} is not a socket", f"remove it, and restart the kubelet: rm -r {quoted(path)}")
     found = greet(path, 0.0)
@@ -146,8 +147,7 @@ def _why_it_ended(node: Node) -> str:
         first = "load its class here, to see whether it can start: kdp doctor TARGET"
     if node.is_pod:
         return f"see why it ended: {kubectl(node, None, 'logs', '--previous')}; {first}"
-    ended = f"{look_for_pods(node)}; kubectl -n NAMESPACE logs POD --previous"
-    return f"see why it ended, in the log of its previous container: {ended}; {first}"
+    return f"see why it ended, in the log of its previous container: {look_for_pods(node)}; {first}"
 
 
 QUESTIONS: Final = (kubelet_socket, kubelet_answers, pod_resources, plugin)

@@ -169,8 +169,7 @@ def _with_whole_account(deployment: Deployment) -> Deployment:
     if deployment.cluster is not None:
         return deployment
     account = Account(events=True, evicts=True, startup_taint=_TAINT, reads_labels=deployment.config_label is not None)
-    whole = attrs.evolve(deployment, account=account)
-    return attrs.evolve(whole, fields={}) if _may_ask(deployment) else whole
+    return attrs.evolve(deployment, account=account)
 
 
 def _setting(key: str) -> str:
@@ -321,7 +320,6 @@ def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, 
     ]
     container["env"] = [
         *container["env"],
-        *([marks.inline(texts.NODE_NAME)] if _may_ask(deployment) else []),
         marks.inline(_EXTRA.format(value="extraEnv")),
     ]
     paths = {folder.name: folder.path for folder in read}

@@ -100,14 +100,6 @@ mountPropagation: HostToContainer
 {{- end }}
 """
 
-NODE_NAME: Final = """\
-{{- if include "kdp.account" . }}
-- name: KDP_NODE_NAME
-  valueFrom:
-    fieldRef:
-      fieldPath: spec.nodeName
-{{- end }}"""
-
 TOLERATIONS: Final = """\
 {{- $tolerations := .Values.tolerations | default list }}
 {{- with include "kdp.setting" (list . "startup-taint") }}

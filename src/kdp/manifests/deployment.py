@@ -19,6 +19,7 @@ from typing import Final, Literal, final
 
 import attrs
 
+from ..daemon.found_sockets import POD_NAMESPACE
 from ..daemon.parsers import Address
 from ..daemon.settings import SETTINGS, Settings
 from ..errors import InvalidNameError, InvalidValueError
@@ -48,7 +49,7 @@ Probing = Literal["http", "exec"]
 """How the kubelet asks: at a port, or by a command in the container that asks at a unix socket."""
 
 _FIELDS: Final = {"node_name": "spec.nodeName", "pod_uid": "metadata.uid"}
-"""Which field of its pod a DRA driver has each of these settings from; a device plugin with an account, the first."""
+"""Which field of its pod a DRA driver has each of these settings from; a device plugin, the first."""
 
 
 _OF_POD: Final = ("socket", *_FIELDS)
@@ -194,17 +195,15 @@ def deployment_of(
     if in_container:
         for setting in map(SETTINGS.__getitem__, _OF_POD):
             options.pop(setting.flag, None)
-    fields: dict[str, str] = {}
-    if account is not None:
-        fields = {SETTINGS["node_name"].variable: _FIELDS["node_name"]}
+    fields = {POD_NAMESPACE: "metadata.namespace", SETTINGS["node_name"].variable: _FIELDS["node_name"]}
     own = _own(settings, given.driver, keeps_evictions=account is not None and account.evicts)
     if cluster is not None:
         own = () if cluster.is_controller else _of_driver(settings, cluster.driver)
-        fields = {} if cluster.is_controller else {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
+        fields |= {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
+        if cluster.is_controller:  # it is of no node
+            fields = {}
         if takes_host and not cluster.is_controller:
             needs = attrs.evolve(needs, host_paths=(*needs.host_paths, "/sys"))
-    if given.config_label is not None and in_container:
-        fields[SETTINGS["node_name"].variable] = _FIELDS["node_name"]
     return attrs.evolve(
         given,
         options=(

@@ -28,6 +28,7 @@ from ..errors import ConfigurationError, sentence
 from .eviction import EvictionPolicy
 from .evictor import EvictionRecord, Evictor
 from .news import HeldDevice, HolderNews, PluginNews
+from .record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,6 +53,9 @@ CALM: Final = 5.0
 CONNECT_PAUSE: Final = 60.0
 TAINT_PAUSE: Final = 60.0
 """Seconds between two tries, at most, while there is no account, or it lacks a permission."""
+
+MOST_TOLD: Final = 500
+"""Failed devices that are remembered: they fit the file whatever their names are."""
 
 MOST_HOLDINGS: Final = 64
 """Pods that wait for their Events."""
@@ -86,6 +90,7 @@ class ReportOptions:
         eviction: When pods are evicted; None: they are not.
         startup_taint: The key of the taint that is removed; None: none is.
         record: Where it is kept when pods were evicted; None: nowhere.
+        told: Where it is kept which devices were told to have failed; None: nowhere.
     """
 
     node: str
@@ -93,6 +98,7 @@ class ReportOptions:
     eviction: EvictionPolicy | None = None
     startup_taint: str | None = None
     record: Path | None = None
+    told: Path | None = None
 
 
 @final
@@ -121,6 +127,9 @@ class ClusterReporter:
         counts = counts or ClusterCounts()
         self._writer = EventWriter(COMPONENT, options.node, counts.events) if options.events else None
         self._news = PluginNews(self._target)
+        restart = "a device that recovers while its plugin restarts gets no Event of that"
+        self._told = None if options.told is None or self._writer is None else Record(options.told, "failed", restart)
+        self._kept: frozenset[Device] = frozenset()
         self._evictor: Evictor | None = None
         if options.eviction is not None:
             record = None if options.record is None else EvictionRecord(options.record)
@@ -169,11 +178,13 @@ class ClusterReporter:
 
     async def _look(self, api: NodeApi, manager: PluginManager, writer: EventWriter) -> None:
         pods, waiting = HolderNews(), list[HeldDevice]()
+        await self._recall()
         backoff = Backoff(first=LOOK_PAUSE, most=60.0)
         try_at = float("-inf")
         while True:
             now, status = time.monotonic(), manager.status()
             writer.tell(self._news.looked(status.resources, self._rejection(), now))
+            await self._keep()
             waiting += self._look_at_pods(pods, manager, list(status.resources), now)
             del waiting[:-MOST_HOLDINGS]
             while waiting and time.monotonic() >= try_at:
@@ -192,6 +203,20 @@ class ClusterReporter:
                     backoff.reset()
                 waiting.pop(0)
             await anyio.sleep(LOOK_PAUSE)
+
+    async def _recall(self) -> None:
+        if self._told is not None:
+            with suppress(RuntimeError):  # no thread can be started now
+                kept = await threads.run(self._told.read, name="kdp-told")
+                self._news.recall((str(each[0]), str(each[1])) for each in kept if _is_device(each))
+            self._kept = self._news.bad
+
+    async def _keep(self) -> None:
+        bad = self._news.bad
+        if self._told is not None and bad != self._kept:
+            with suppress(RuntimeError):  # no thread can be started now: the next look tries again
+                await threads.run(partial(self._told.write, sorted(bad)[:MOST_TOLD]), name="kdp-told")
+                self._kept = bad
 
     @staticmethod
     def _look_at_pods(pods: HolderNews, manager: PluginManager, resources: list[str], now: float) -> list[HeldDevice]:
@@ -255,6 +280,10 @@ class ClusterReporter:
                     is_logged = True
                 pause = LOOK_PAUSE if error.status == 422 else max(backoff.next(), error.retry_after or 0.0)
             await anyio.sleep(pause)
+
+
+def _is_device(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _remedy(error: ApiError) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
 import time
 from typing import TYPE_CHECKING, Final, NoReturn, final
@@ -19,10 +18,9 @@ from ..cluster.nodes import is_ready, part
 from ..concurrency import threads
 from ..concurrency.counts import Tally
 from ..errors import printable, sentence
-from ..storage import files, reading
-from ..storage.documents import parse_json
 from . import eviction
 from .eviction import HOUR, Description, EvictionFacts, EvictionPlanner, Outcome, PodName, Say
+from .record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,11 +39,9 @@ BUSY_PAUSE: Final = 0.25
 RESULTS: Final = ("accepted", "dry_run", "gone", "blocked", "failed", "unknown")
 """How a request ended: as `Outcome` says; ``dry_run``: it would have been accepted."""
 
-VERSION: Final = 1
 MOST: Final = 1000
 """Times that are read: the largest limit per hour."""
 
-_MOST_BYTES: Final = 64 * 1024
 _MOST_SHOWN: Final = 400
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
@@ -61,35 +57,21 @@ class EvictionRecord:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._has_complained = False
+        self._record = Record(path, "evicted", "a restart begins a new hour for --evict-limit")
 
     def read(self) -> list[float]:
         """Return the times of the last hour. One that seems to be in the future counts as now: the clock was set."""
         now = time.time()
         try:
-            document = parse_json(reading.read(self._path, limit=_MOST_BYTES, follow=False))
-            if document["version"] != VERSION:
-                raise ValueError("it is of another version")
-            times = [min(now, float(each)) for each in document["evicted"]][-MOST:]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            logger.warning("the record of evictions %s is ignored: %s", self._path, error)
+            times = [min(now, float(each)) for each in self._record.read()][-MOST:]
+        except (ValueError, TypeError) as error:
+            self._record.ignored(error)
             return []
         return [at for at in times if now - at < HOUR]
 
     def write(self, times: Sequence[float]) -> None:
         """Keep these times; a disk that cannot be written is said, and changes nothing else."""
-        data = json.dumps({"version": VERSION, "evicted": [round(at, 3) for at in times[-MOST:]]}).encode()
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.replace(self._path, data)
-        except OSError as error:
-            if not self._has_complained:
-                text = "a restart begins a new hour for --evict-limit: %s cannot be written (%s)"
-                logger.warning(text, self._path, error.strerror)
-            self._has_complained = True
+        self._record.write([round(at, 3) for at in times[-MOST:]])
 
 
 @final

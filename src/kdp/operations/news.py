@@ -21,7 +21,7 @@ from ..supervision.conditions import VANISHED
 from ..supervision.health import HealthState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ..cluster.event_aggregation import EventTarget
     from ..deviceplugin.status import ResourceStatus
@@ -86,21 +86,43 @@ class PluginNews:
         self._node = node
         self._resources: dict[str, _Known] = {}
         self._rejection: str | None = None
+        self._bad: set[Device] = set()
+        self._before: set[Device] = set()
+        self._seen: set[Device] = set()
+
+    @property
+    def bad(self) -> frozenset[Device]:
+        """The devices that were told to have failed, and not yet to work again, also by an earlier process."""
+        return frozenset(self._bad | self._before)
+
+    def recall(self, devices: Iterable[Device]) -> None:
+        """Take what an earlier process has told to have failed: a device that works again now is told by `looked`."""
+        self._before = set(devices) - self._seen
 
     def changed(self, change: HealthChange) -> Notice | None:
         """Return what is to be told of a change of a device's health; None: nothing."""
         before, health, device_id = change.before, change.health, change.device.id
         resource = change.resource or "devices"
+        device = resource, device_id
+        if before is not None or not health.state.is_listed_healthy:
+            self._seen.add(device)
+            self._before.discard(device)
         was_up = before is None or before.is_listed_healthy
         if health.state is HealthState.QUARANTINED:
+            self._bad.add(device)
             return self._of_device(resource, device_id, "DeviceQuarantined", f"is {health.reason}", "are quarantined")
         if was_up and not health.state.is_listed_healthy:
+            self._bad.add(device)
             text = f"is unhealthy: {health.reason}"
             return self._of_device(resource, device_id, "DeviceUnhealthy", text, "are unhealthy")
         if not was_up and health.state.is_listed_healthy:
-            text, many = "is healthy again", "are healthy again"
-            return self._of_device(resource, device_id, "DeviceRecovered", text, many, is_warning=False)
+            self._bad.discard(device)
+            return self._recovered(resource, device_id)
         return None
+
+    def _recovered(self, resource: str, device_id: str) -> Notice:
+        text, many = "is healthy again", "are healthy again"
+        return self._of_device(resource, device_id, "DeviceRecovered", text, many, is_warning=False)
 
     def looked(self, resources: Mapping[str, ResourceStatus], rejection: str | None, now: float) -> list[Notice]:
         """Return what is new since the last look.
@@ -159,6 +181,13 @@ class PluginNews:
         words = "is back", "are back"
         found += [self._of_device(name, i, "DeviceRecovered", *words, is_warning=False) for i in back]
         known.gone = gone
+        self._bad.update((name, i) for i in news)
+        self._bad.difference_update((name, i) for i in back)
+        again = sorted(i for resource, i in self._before if resource == name and i in status.listed)
+        for i in again:
+            if i not in gone and i not in status.faults:
+                self._before.discard((name, i))
+                found.append(self._recovered(name, i))
         is_exhausted = known.had_healthy and not status.healthy
         known.had_healthy |= status.healthy > 0
         if is_exhausted == known.is_exhausted:

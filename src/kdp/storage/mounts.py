@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,15 +53,39 @@ def is_in_memory(directory: Path) -> bool:
     return any(each.kind == "tmpfs" for each in _mounts("self") if each.device == device)
 
 
-def _place_of(directory: str) -> tuple[str, str] | None:
-    """Return the device of a directory's file system, and the directory within that."""
-    best, longest = None, -1
+def how_to_write(directory: Path) -> str:
+    """Return what lets files be made in a directory that is read-only: of its mount, or of its whole file system."""
+    place = os.path.realpath(directory)
+    try:
+        mount = _mount_of(place)
+    except OSError:
+        mount = None
+    look = f"findmnt -T {shlex.quote(place)}"
+    if mount is None or mount.is_file_system_read_only:
+        return f"its file system itself is read-only: see why on the node, and mount it writable: {look}; dmesg"
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return f"remove readOnly from the volumeMount of {mount.point} in the DaemonSet"
+    return f"let its mount be written to: mount -o remount,bind,rw {shlex.quote(mount.point)}"
+
+
+def _mount_of(directory: str) -> _Mount | None:
+    """Return the mount in which a directory is."""
+    best = None
     for each in _mounts("self"):
         # A later mount covers an earlier one at the same place.
-        if len(each.point) >= longest and posixpath.commonpath([each.point, directory]) == each.point:
-            within = posixpath.relpath(directory, each.point)
-            best, longest = (each.device, posixpath.normpath(posixpath.join(each.root, within))), len(each.point)
+        is_longer = best is None or len(each.point) >= len(best.point)
+        if is_longer and posixpath.commonpath([each.point, directory]) == each.point:
+            best = each
     return best
+
+
+def _place_of(directory: str) -> tuple[str, str] | None:
+    """Return the device of a directory's file system, and the directory within that."""
+    mount = _mount_of(directory)
+    if mount is None:
+        return None
+    within = posixpath.relpath(directory, mount.point)
+    return mount.device, posixpath.normpath(posixpath.join(mount.root, within))
 
 
 class _Mount(NamedTuple):
@@ -70,15 +95,18 @@ class _Mount(NamedTuple):
     point: str
     kind: str
     """The file system's, as ``tmpfs``."""
+    is_file_system_read_only: bool
 
 
 def _mounts(process: str) -> Iterator[_Mount]:
     text = reading.read(PROC / process / "mountinfo", limit=_MOST_BYTES).decode(errors="surrogateescape")
     for line in text.splitlines():
-        fields, _, kind = line.partition(" - ")
+        fields, _, rest = line.partition(" - ")
         words = fields.split(" ")
+        kind, _, options = rest.partition(" ")
         if len(words) > 4:
-            yield _Mount(words[2], _unescaped(words[3]), _unescaped(words[4]), kind.partition(" ")[0])
+            is_read_only = "ro" in options.rpartition(" ")[2].split(",")
+            yield _Mount(words[2], _unescaped(words[3]), _unescaped(words[4]), kind, is_read_only)
 
 
 def _unescaped(text: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -91,6 +92,40 @@ async def told(kubelet: SimulatedKubelet, monkeypatch: pytest.MonkeyPatch) -> As
         await found.until_looked_at()
         yield found
         tasks.cancel_scope.cancel()
+
+
+async def test_a_device_that_recovered_while_its_plugin_was_away_got_no_event(
+    kubelet: SimulatedKubelet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cluster_reporter, "LOOK_PAUSE", 0.02)
+    server: Any = Server()
+
+    file = tmp_path / "told.json"
+
+    def kept() -> str:
+        return file.read_text() if file.exists() else ""
+
+    @asynccontextmanager
+    async def life(backend: Widgets) -> AsyncIterator[None]:
+        options = ReportOptions(node="node0", events=True, told=file)
+        reporter = ClusterReporter(options, connect=lambda: nullcontext(server))
+        async with (
+            connected(kubelet, backend, observe=reporter.changed) as manager,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(reporter.run, manager)
+            yield
+            tasks.cancel_scope.cancel()
+
+    backend = Widgets("w0", "w1")
+    async with life(backend):
+        (await backend.report()).fault("w0", "XID 79", kind="xid")
+        await until(lambda: server.told("DeviceUnhealthy") and "w0" in kept())
+    assert not server.told("DeviceRecovered")
+    async with life(Widgets("w0", "w1")):
+        await until(lambda: server.told("DeviceRecovered"))
+        await until(lambda: "w0" not in kept())
+    assert server.told("DeviceRecovered") == [f"{RESOURCE}: device w0 is healthy again"]
 
 
 async def test_a_kubelet_that_stays_away_is_a_lost_resource(told: Told, kubelet: SimulatedKubelet) -> None:

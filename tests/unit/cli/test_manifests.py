@@ -346,7 +346,7 @@ def test_a_plugin_has_the_rights_that_its_settings_need(
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("kdp-widgets", True)
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "10%", "maxSurge": 0}
     fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container(documents)["env"][1:]}
-    assert fields == {"KDP_NODE_NAME": "spec.nodeName"}
+    assert fields == {"POD_NAMESPACE": "metadata.namespace", "KDP_NODE_NAME": "spec.nodeName"}
 
 
 # -- DRA ---------------------------------------------------------------------------------------------------------------
@@ -385,7 +385,11 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
     assert pod["automountServiceAccountToken"] is True
     assert documents[-1]["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "10%"}
     fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container(documents)["env"][1:]}
-    assert fields == {"KDP_NODE_NAME": "spec.nodeName", "KDP_POD_UID": "metadata.uid"}
+    assert fields == {
+        "POD_NAMESPACE": "metadata.namespace",
+        "KDP_NODE_NAME": "spec.nodeName",
+        "KDP_POD_UID": "metadata.uid",
+    }
     assert "--mode=dra" in container(documents)["args"]
     assert not [each for each in container(documents)["args"] if "node-name" in each]
 

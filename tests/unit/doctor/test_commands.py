@@ -21,7 +21,11 @@ def test_remedies_had_placeholders_where_the_pod_is_known(tmp_path: Path) -> Non
     node = node_in(tmp_path, environ=IN_POD)
     assert commands.logs(node, tmp_path / "0.sock") == "kubectl -n kube-system logs widgets-x7k2p"
     assert commands.kubectl(node, None, "exec", "-- ps") == "kubectl -n kube-system exec widgets-x7k2p -- ps"
-    assert commands.workload(node) == ("kube-system", "widgets")
+    assert commands.give_memory(node, 64) == (
+        "kubectl -n kube-system set resources daemonset/widgets --limits=memory=64Mi"
+    )
+    without = node_in(tmp_path / "b", environ={**IN_POD, "POD_NAMESPACE": "ns"})  # a pod without an account
+    assert commands.logs(without, tmp_path / "0.sock") == "kubectl -n ns logs widgets-x7k2p"
 
 
 def test_a_pod_is_named_from_the_node_by_the_kubelets_own_directory(tmp_path: Path) -> None:
@@ -36,8 +40,11 @@ def test_a_pod_is_named_from_the_node_by_the_kubelets_own_directory(tmp_path: Pa
         assert commands.logs(node_in(tmp_path), short) == f"journalctl _PID={os.getpid()}"
 
 
-def test_what_is_not_known_keeps_a_placeholder(tmp_path: Path) -> None:
+def test_a_pod_that_is_not_known_is_looked_for(tmp_path: Path) -> None:
+    """There was a placeholder, which no shell takes, and in a pod the pod's host name instead of the node's."""
     node = node_in(tmp_path, environ={"KDP_NODE_NAME": "n1"})
-    assert commands.logs(node, tmp_path / "0.sock") == "kubectl -n NAMESPACE logs POD"
+    assert commands.logs(node, tmp_path / "0.sock") == "kubectl get pods -A --field-selector spec.nodeName=n1"
+    inside = node_in(tmp_path / "b", environ=IN_POD)
+    assert commands.logs(inside, None) == commands.look_for_pods(inside) == "kubectl get pods -A -o wide"
     assert commands.look_for_pods(node) == "kubectl get pods -A --field-selector spec.nodeName=n1"
     assert commands.hang_up(node, Plugin(socket=tmp_path / "0.sock", pid=7)) == "kill -HUP 7"

@@ -66,7 +66,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(kubelet, "is_read_only", lambda path: True)
     verdict, text = told(kubelet.writable(node))
     assert verdict == "failed"
-    assert "read-only file system | remove readOnly" in text
+    assert "read-only file system | let its mount be written to: mount -o" in text
 
 
 @pytest.mark.parametrize(

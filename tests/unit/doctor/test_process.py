@@ -44,8 +44,7 @@ def test_memory(tmp_path: Path) -> None:
     verdict, text = told(process.memory(node))
     assert (
         verdict,
-        "| give the container more memory: kubectl -n NAMESPACE set resources daemonset/NAME --limits=memory=192Mi"
-        in text,
+        "| give the container more memory: kubectl get daemonsets -A -o wide" in text,
     ) == ("warning", True)
     group(tmp_path, memory_stat=f"anon 1\ninactive_file {60 << 20}\n")
     assert told(process.memory(node))[0] == "ok"

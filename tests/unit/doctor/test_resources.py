@@ -254,7 +254,7 @@ def test_a_device_that_two_pods_hold_names_both(tmp_path: Path) -> None:
     verdict, text = told(resources.given_twice(node_in(tmp_path, status(resource(given_twice=twice)))))
     assert verdict == "failed"
     assert f"{RESOURCE}: two pods hold one device: w0 by ns/a and ns/b; w1 by ns/a and ns/b | " in text
-    assert text.endswith("kubectl delete pod -n NAMESPACE POD")
+    assert text.endswith("as the second: kubectl -n ns delete pod b")
 
 
 def test_a_missing_driver_sent_to_the_kubelet(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from kdp.operations.eviction import (
     EvictionPolicy,
     PodName,
 )
-from kdp.operations.evictor import VERSION, EvictionRecord, Evictor
+from kdp.operations.evictor import EvictionRecord, Evictor
+from kdp.operations.record import VERSION
 
 
 def test_what_was_written_is_read_while_it_counts(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from kdp.cluster.event_aggregation import EventTarget
 from kdp.deviceplugin.status import ABSENT, ResourceStatus
 from kdp.kubelet.podresources import Holder
 from kdp.model.devices import Device, Health
-from kdp.operations.news import LOST_AFTER, HolderNews, PluginNews
+from kdp.operations.news import LOST_AFTER, HolderNews, PluginNews, subjects_of
 from kdp.supervision.conditions import health_of
 from kdp.supervision.health import DeviceHealth, HealthChange, HealthState
 
@@ -115,6 +115,41 @@ def test_a_device_that_two_pods_hold_is_told_and_its_end() -> None:
     assert told.look(twice) == [("DeviceGivenTwice", text)]
     assert told.look(twice) == []
     assert told.look(status()) == [("DeviceGivenOnce", f"{GPU}: device g0 is no longer held by two pods")]
+
+
+def test_a_device_that_recovered_while_its_plugin_was_away_was_not_told() -> None:
+    before, after = Told(), Told()
+    before.news.changed(change(HealthState.HEALTHY, HealthState.UNHEALTHY))
+    assert before.news.bad == {(GPU, "g0")}
+    after.news.recall([*before.news.bad, (GPU, "g1"), (GPU, "g2"), ("example.com/other", "g0")])
+    sick = DeviceHealth(state=HealthState.UNHEALTHY, reason="XID 79", since=0.0)
+    seen = status(listed={each: Device(id=each) for each in ("g0", "g1", "g2")}, faults={"g1": sick})
+    again = [("DeviceRecovered", f"{GPU}: device {each} is healthy again") for each in ("g0", "g2")]
+    assert after.look(seen) == again
+    assert after.look(seen) == []
+    assert after.news.bad == {(GPU, "g1"), ("example.com/other", "g0")}
+
+
+def test_a_device_that_this_process_has_told_of_is_not_recalled() -> None:
+    told = Told()
+    told.news.changed(change(None, HealthState.UNHEALTHY))
+    told.news.changed(change(HealthState.UNHEALTHY, HealthState.HEALTHY))
+    told.news.recall([(GPU, "g0")])
+    assert told.look(status(listed={"g0": Device(id="g0")})) == []
+    assert not told.news.bad
+
+
+@pytest.mark.parametrize(
+    ("message", "subjects"),
+    [
+        (f"{GPU}: device g0 is unhealthy: a: b", {(GPU, "g0")}),
+        (f"{GPU}: 2 devices are healthy again: g0, g1", {(GPU, "g0"), (GPU, "g1")}),
+        (f"{GPU}: no healthy device is left, of 2", {(GPU, "")}),
+        ("the configuration is in force again", {("", "")}),
+    ],
+)
+def test_an_event_says_which_devices_it_is_about(message: str, subjects: set[tuple[str, str]]) -> None:
+    assert subjects_of(message) == subjects
 
 
 # -- the pods that hold failed devices ---------------------------------------------------------------------------------

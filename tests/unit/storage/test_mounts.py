@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.mounted import NODE, show_mounts
 
-from kdp.storage.mounts import has_mounted
+from kdp.storage.mounts import has_mounted, how_to_write
 
 STATE = Path("/var/lib/kdp")
 
@@ -65,3 +65,24 @@ def test_the_kernels_own_list_is_understood() -> None:
     """This process has its root directory mounted, as it sees it."""
     assert has_mounted(os.getpid(), Path("/"))
     assert not has_mounted(os.getpid(), Path("/usr/lib/no-such-directory"))
+
+
+@pytest.mark.parametrize(
+    ("mount", "is_pod", "said"),
+    [
+        (
+            "23 22 8:1 /x /var/lib/kdp ro - ext4 /dev/sda1 rw",
+            True,
+            "remove readOnly from the volumeMount of /var/lib/kdp",
+        ),
+        ("23 22 8:1 /x /var/lib/kdp ro - ext4 /dev/sda1 rw", False, "mount -o remount,bind,rw /var/lib/kdp"),
+        ("23 22 8:1 /x /var/lib/kdp ro - ext4 /dev/sda1 ro,errors=remount-ro", True, "its file system itself is"),
+        ("", True, "volumeMount of / in"),
+    ],
+)
+def test_a_file_system_that_failed_was_called_a_mount_of_the_daemonset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, is_pod: bool, said: str
+) -> None:
+    show_mounts(monkeypatch, tmp_path / "proc", {"self": NODE + mount})
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "x" if is_pod else "")
+    assert said in how_to_write(STATE)

@@ -176,8 +176,8 @@ def test_a_node_in_order_has_good_answers_only() -> None:
             {"node": [node(allocatable={RESOURCE: "0"})], "pods": [NOT_READY]},
             "failed",
             (
-                "of p-1 none is ready; pods that have devices keep them, and run on | bring the plugin back: kubectl -n "
-                "kube-system describe pod p-1"
+                "of p-1 none is ready; pods that have devices keep them, and run on | bring the plugin back: "
+                "kubectl -n kube-system describe pod p-1"
             ),
         ),
         (
@@ -217,8 +217,8 @@ def test_a_node_in_order_has_good_answers_only() -> None:
             {"daemonsets": [daemonset(made=0)], "refusals": [FORBIDDEN]},
             "failed",
             (
-                'kube-system/p has 0 of 1 pod: pods "p-" is forbidden: violates PodSecurity | let the namespace have such '
-                "pods: kubectl label namespace kube-system pod-security.kubernetes.io/enforce=privileged --overwrite"
+                'kube-system/p has 0 of 1 pod: pods "p-" is forbidden: violates PodSecurity | let the namespace have '
+                "such pods: kubectl label namespace kube-system pod-security.kubernetes.io/enforce=privileged"
             ),
         ),
         (
