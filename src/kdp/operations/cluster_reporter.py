@@ -208,8 +208,8 @@ class ClusterReporter:
         if self._told is not None:
             with suppress(RuntimeError):  # no thread can be started now
                 kept = await threads.run(self._told.read, name="kdp-told")
-                self._news.recall((str(each[0]), str(each[1])) for each in kept if _is_device(each))
-            self._kept = self._news.bad
+                self._kept = frozenset((str(each[0]), str(each[1])) for each in kept if _is_device(each))
+                self._news.recall(self._kept)
 
     async def _keep(self) -> None:
         bad = self._news.bad

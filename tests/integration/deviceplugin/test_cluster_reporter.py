@@ -99,7 +99,6 @@ async def test_a_device_that_recovered_while_its_plugin_was_away_got_no_event(
 ) -> None:
     monkeypatch.setattr(cluster_reporter, "LOOK_PAUSE", 0.02)
     server: Any = Server()
-
     file = tmp_path / "told.json"
 
     def kept() -> str:
