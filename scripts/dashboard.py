@@ -426,9 +426,16 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             ),
             Panel(
                 "Version and configuration",
-                (Query(f"kdp_build_info{{{OF}}} * on (job, instance) group_left (hash) kdp_config_info{{{OF}}}", ""),),
+                (
+                    Query(
+                        f"kdp_build_info{{{OF}}} * on (job, instance) group_left (hash) kdp_config_info{{{OF}}}"
+                        f" or (kdp_build_info{{{OF}}} unless on (job, instance) kdp_config_info{{{OF}}})",
+                        "",
+                    ),
+                ),
                 kind="table",
-                text="Plugins with a configuration file. Two nodes with the same hash have the same one in force.",
+                text="Two nodes with the same hash have the same configuration file in force. "
+                "A plugin without a file has no hash.",
             ),
         ),
     ),

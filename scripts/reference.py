@@ -492,10 +492,14 @@ def _labels_of(series: Series) -> str:
 def _alerts() -> str:
     """Return the section of the alerts that come with kdp."""
     rows = ""
-    for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    for name, rule in ((group["name"], rule) for group in groups for rule in group["rules"]):
         both = "{{ $labels.resource_name }}{{ $labels.driver_name }}"
         text = rule["annotations"]["summary"].replace(both, "{{ $resource_name }} or {{ $driver_name }}")
+        text = text.replace("{{ or $labels.node $labels.instance }}", "*node*")
+        text = text.replace("{{ with $labels.node }} on {{ . }}{{ end }}", " on *node*")
         text = re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", text)
+        text += "; needs kube-state-metrics" if name != "kdp" else ""
         rows += f"| `{rule['alert']}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {text} |\n"
     return (
         "## Alerts\n\n"

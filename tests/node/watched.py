@@ -240,6 +240,8 @@ async def gone(scene: Scene) -> None:
         await scene.raises("KdpResourceGone")
         plugin.process.kill()
         await scene.shows("up", "== 0")
+        await scene.prometheus.until('ALERTS{alertname="KdpPluginGone",node="gone"}', PATIENCE)
+        await scene.raises("KdpPluginUnstable")
 
 
 async def stale(scene: Scene) -> None:
@@ -373,6 +375,8 @@ async def claimed(driver: Driver, prometheus: Prometheus) -> None:
     (driver.plugin.folder / "ill").mkdir()
     (driver.plugin.folder / "ill/gpu-1").touch()
     await prometheus.until("kdp_publication_age_seconds > 30", PATIENCE)
+    driver.plugin.process.kill()
+    await prometheus.until('ALERTS{alertname="KdpClaimsUnprepared",node="dra"}', PATIENCE)
 
 
 async def _prepare(driver: Driver, uid: str) -> None:

@@ -36,6 +36,7 @@ class Prometheus(AsyncContextManagerMixin):
     Args:
         targets: The port of each target on this machine, by what its label ``instance`` is to be.
         rules: Files of rules.
+        others: The ports of targets that are no plugins.
 
     Attributes:
         began: When it was started, in Unix seconds.
@@ -44,9 +45,12 @@ class Prometheus(AsyncContextManagerMixin):
         Missing: There is none.
     """
 
-    def __init__(self, targets: Mapping[str, int], rules: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, targets: Mapping[str, int], rules: Sequence[Path] = (), *, others: Mapping[str, int] | None = None
+    ) -> None:
         self._program = program("prometheus", BIN / "prometheus/usr/bin")
         self._targets = dict(targets)
+        self._others = dict(others or {})
         self._rules = [str(each) for each in rules]
         self._work = Path(tempfile.mkdtemp(prefix="kdp-"))
         self._address = ""
@@ -82,13 +86,17 @@ class Prometheus(AsyncContextManagerMixin):
         period = f"{PERIOD * 1e3:.0f}ms"
         of_operator = {"namespace": "kube-system", "pod": "kdp-x7k2p", "container": "plugin"}
         static = [
-            {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name, **of_operator}}
+            {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name, "node": name, **of_operator}}
             for name, port in self._targets.items()
         ]
+        others = [{"targets": [f"127.0.0.1:{port}"]} for port in self._others.values()]
         configuration = {
             "global": {"scrape_interval": period, "scrape_timeout": period, "evaluation_interval": period},
             "rule_files": self._rules,
-            "scrape_configs": [{"job_name": "kdp", "honor_labels": True, "static_configs": static}],
+            "scrape_configs": [
+                {"job_name": "kdp", "honor_labels": True, "static_configs": static},
+                {"job_name": "others", "honor_labels": True, "static_configs": others},
+            ],
         }
         (self._work / "prometheus.yml").write_text(yaml.safe_dump(configuration))
 
