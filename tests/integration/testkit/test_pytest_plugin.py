@@ -100,7 +100,7 @@ async def test_driver_class(cluster):
         pass
 """,
     )
-    assert "2 failed, 2 passed, 2 errors" in text, text
+    assert "2 failed, 2 passed" in text, text  # beside trio's, which older versions of anyio ask for
     for name in ("kubelet", "cluster"):
         assert f"{name}.serving(...) was not entered; write: async with {name}.serving(...)" in text, text
     assert text.count("backend Widgets: this is the class; give an object of it, Widgets()") >= 2, text
