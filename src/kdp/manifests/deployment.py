@@ -285,7 +285,7 @@ def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:
         yield _claims_of(settings, "replaced", replaced)
     yield from _labels(settings)
     if settings.state_dir is not None:
-        why = "the lock that keeps a device plugin of the same devices away"
+        why = "the last good configuration, and the lock that keeps a device plugin of the same devices away"
         yield _same("state", settings.state_dir, why, writable=True, made=True)
 
 
