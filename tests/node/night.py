@@ -10,7 +10,7 @@ from typing_extensions import override
 
 import kdp
 
-__all__ = ["FOLDER", "RESOURCE", "Night"]
+__all__ = ["FOLDER", "RESOURCE", "Night", "NightOfFile"]
 
 RESOURCE: Final = "example.com/night"
 FOLDER: Final = "/run/night"
@@ -54,3 +54,22 @@ class Night(kdp.DeviceBackend):
     def _wrong(self) -> str:
         file = f"{FOLDER}/wrong"
         return self._host.read_bytes(file).decode().strip() if self._host.exists(file) else ""
+
+
+class NightOfFile(Night):
+    """The same with a file that lists the cards."""
+
+    def __init__(self, host: kdp.hardware.Host) -> None:
+        super().__init__(host)
+        self._cards = self.watched_file(host.path(f"{FOLDER}/cards"), _cards)
+
+    @override
+    def discover(self) -> Iterable[kdp.Device]:
+        return [each for each in super().discover() if each.id in self._cards.current]
+
+
+def _cards(text: str) -> frozenset[str]:
+    found = frozenset(text.split())
+    if unknown := sorted(each for each in found if not each.startswith("night")):
+        raise ValueError(f"{unknown[0]!r} is no card; valid is night0")
+    return found

@@ -28,7 +28,8 @@ HEAD: Final = """\
 Read this page to see which command or source names which cause. Each failure was provoked in a real cluster, with
 `--cdi`, `--metrics on`, and `--events on`. `kdp doctor` was asked until it named the cause, and then the other sources
 were read. *After* is the time from the failure to the end of the first `kdp doctor` that named it: some failures need
-seconds until they are seen. *Place* is the answer's place among the bad ones.
+seconds until they are seen. *Place* is the answer's place among the bad ones. *Commands* are those of the answer's
+remedy: each was typed in as it is printed, in that state of the node.
 
 """
 
@@ -46,12 +47,14 @@ class Named:
         place: How many bad answers there were to it, itself included.
         command: Seconds that the command took.
         after: Seconds from the failure to the end of the first command that named it.
+        remedies: How many commands its remedy has, and how many of them a shell takes as they are.
     """
 
     answer: str
     place: int
     command: float
     after: float
+    remedies: tuple[int, int]
 
 
 @attrs.frozen(kw_only=True)
@@ -90,15 +93,20 @@ def outcomes(title: str) -> dict[str, str]:
 
 def render(directory: Path) -> str:
     """Return the page from what the tests have left."""
-    parts = [HEAD, "| failure | `kdp doctor` | place | after |\n| --- | --- | --- | --- |\n"]
+    parts = [HEAD, "| failure | `kdp doctor` | place | after | commands |\n| --- | --- | --- | --- | --- |\n"]
+    total, good = 0, 0
     more = ["\n## What the other sources said\n"]
     for file in sorted(directory.glob("*.json")):
         row = json.loads(file.read_text())
         named, sources = Named(**row["doctor"]), dict(row["sources"])
-        parts.append(f"| {row['title']} | {_cell(named.answer)} | {named.place} | {named.after:.1f} s |\n")
+        count, taken = named.remedies
+        total, good = total + count, good + taken
+        cells = (row["title"], _cell(named.answer), named.place, f"{named.after:.1f} s", f"{taken} of {count}")
+        parts.append(f"| {' | '.join(map(str, cells))} |\n")
         more.append(f"\n### {_heading(row['title'])}\n\n")
         sources["log"] = _first(sources["log"])
         more += [f"- {name}: {_cell(text) or NOTHING}\n" for name, text in sources.items()]
+    parts.append(f"\nThe remedies of these answers have {total} commands. {good} of them work as they are printed.\n")
     return "".join(parts + more)
 
 

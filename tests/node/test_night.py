@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -29,13 +29,20 @@ from .conftest import Namespace
 from .night import FOLDER, RESOURCE
 from .night_page import Named, Told
 from .nodekit import Cluster
-from .nodekit.cluster import Object
+from .nodekit.cluster import NODE, Object
+from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
+from .nodekit.tools import tool
 from .test_dra_manifests import CLUSTERS_OWN
+from .test_dra_manifests import template as claim_template
+from .test_dra_manifests import user as pod_with_claim
 from .test_manifests import Plugin, impatient, rendered, without
 
+DRIVER: Final = "night.example.com"
 SECONDS: Final = 60.0
 """In which one command must tell the cause."""
+
+Place = Literal["container", "node", "laptop"]
 
 
 @attrs.define
@@ -45,11 +52,13 @@ class Node:
     Attributes:
         namespace: Where the plugin runs.
         documents: The plugin's deployment, which a failure changes before it is applied.
+        driver: The same class as a DRA driver.
         undo: What ends the failure.
     """
 
     namespace: Namespace
     documents: list[Object]
+    driver: list[Object]
     undo: list[Callable[[], Awaitable[object]]] = attrs.field(factory=list)
 
     @property
@@ -101,18 +110,22 @@ class Node:
 
     async def shell(self, script: str) -> str:
         """Run a script in the plugin's container, also without a kubelet; its exit code is not looked at."""
-        process = await anyio.to_thread.run_sync(_process_of, (await self.plugin.pod())["metadata"]["uid"])
+        try:
+            process = await anyio.to_thread.run_sync(_process_of, (await self.plugin.pod())["metadata"]["uid"])
+        except (AssertionError, ValueError):  # it has ended, or there is none
+            return ""
         environment = await anyio.Path(f"/proc/{process}/environ").read_text()
         where = ("nsenter", f"--target={process}", "--all", "env", "-i", *environment.strip("\0").split("\0"))
         done = await anyio.run_process(["timeout", "20", *where, "sh", "-c", f"{script}; true"], check=False)
         return done.stdout.decode(errors="replace")
 
-    async def doctor(self, *, on_node: bool) -> list[Object]:
-        """Return the bad answers of ``kdp doctor``, in the container or on the node."""
-        if on_node:
-            said = await self.cluster.run("sh", "-c", f"{sys.executable} -m kdp doctor --format json; true")
-        else:
+    async def doctor(self, place: Place) -> list[Object]:
+        """Return the bad answers of ``kdp doctor``, in the container, on the node, or on a laptop."""
+        if place == "container":
             said = await self.plugin.exec("sh", "-c", "kdp doctor --format json; true")
+        else:
+            of_node = f"--node-name {NODE}" if place == "laptop" else ""
+            said = await self.cluster.run("sh", "-c", f"{sys.executable} -m kdp doctor {of_node} --format json; true")
         found: list[Object] = json.loads(said)["questions"]
         return [each for each in found if each["answer"] in {"failed", "warning"}]
 
@@ -237,6 +250,89 @@ def _volume(node: Node, uid: str) -> Path:
     return file
 
 
+async def image_missing(node: Node) -> None:
+    node.container.update(image="registry.invalid/kdp-night:1", imagePullPolicy="IfNotPresent")
+    await node.cluster.apply(*node.documents, namespace=node.namespace.name)
+
+
+async def too_little_memory(node: Node) -> None:
+    node.container["resources"] = {"requests": {"memory": "20Mi"}, "limits": {"memory": "20Mi"}}
+    await node.cluster.apply(*node.documents, namespace=node.namespace.name)
+
+
+async def file_edited_badly(node: Node) -> None:
+    cards = node.cluster.work / FOLDER.removeprefix("/") / "cards"
+    cards.write_text("night0 night1")
+    node.container["args"] = [each.replace("night:Night", "night:NightOfFile") for each in node.container["args"]]
+    await node.serve()
+    cards.write_text("night0 card1")
+
+
+async def kubelet_socket_removed(node: Node) -> None:
+    await node.serve()
+    node.cluster.paths.kubelet_socket.unlink()
+    node.undo.append(node.cluster.restart)
+
+
+async def disk_full(node: Node) -> None:
+    await _on_own_disk(node, "size=64k")
+    await node.serve()
+    await node.cluster.run("sh", "-c", "dd if=/dev/zero of=/var/lib/kdp/filler bs=1k; true")
+
+
+async def disk_read_only(node: Node) -> None:
+    await _on_own_disk(node, "ro")
+    await node.deploy()
+
+
+async def _on_own_disk(node: Node, options: str) -> None:
+    """Have the node's directory of kdp on a file system of its own."""
+    await node.cluster.run("sh", "-c", f"mkdir -p /var/lib/kdp; mount -t tmpfs -o {options} kdp /var/lib/kdp")
+
+    async def unmount() -> None:
+        await node.cluster.clear_pods(node.namespace.name)
+        await node.cluster.run("umount", "--lazy", "/var/lib/kdp")
+
+    node.undo.append(unmount)
+
+
+async def label_missing(node: Node) -> None:
+    node.documents[-1]["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/night": "yes"}
+    await node.cluster.apply(*node.documents, namespace=node.namespace.name)
+
+
+async def pod_security(node: Node) -> None:
+    label = "pod-security.kubernetes.io/enforce=baseline"
+    await node.cluster.kubectl("label", "namespace", node.namespace.name, label)
+    await node.cluster.apply(*node.documents, namespace=node.namespace.name)
+
+
+async def rights_pruned(node: Node) -> None:
+    node.documents = node.driver
+    [binding] = [each for each in node.documents if each["kind"] == "ClusterRoleBinding"]
+    node.documents.remove(binding)
+    await node.deploy()
+
+
+async def driver_deleted(node: Node) -> None:
+    node.documents = node.driver
+    await node.deploy()
+    await node.plugin.until_ready()
+    template = json.loads(json.dumps(claim_template()).replace("fuse.example.com", DRIVER))
+    pod = pod_with_claim("user", by_claim=True, script=STAY)
+    await node.cluster.apply(template, pod, namespace=node.namespace.name)
+    await node.cluster.until_pod("user", "Running", namespace=node.namespace.name)
+    await node.cluster.delete("apps/v1/daemonsets", node.plugin.name, namespace=node.namespace.name)
+    await node.cluster.clear_pods(node.namespace.name, selector=f"app.kubernetes.io/name={node.plugin.name}")
+    await node.cluster.kubectl("delete", "pod", "user", f"--namespace={node.namespace.name}", "--wait=false")
+
+    async def bring_it_back() -> None:
+        await node.deploy()
+        await node.cluster.clear_pods(node.namespace.name, selector="!app.kubernetes.io/name")
+
+    node.undo.append(bring_it_back)
+
+
 @attrs.frozen
 class Failure:
     """A failure, and where its cause is named.
@@ -246,19 +342,20 @@ class Failure:
         provoke: Deploys the plugin and has it.
         question: The doctor's question that tells the cause.
         says: A pattern that is in its answer.
-        on_node: The doctor is asked on the node, because the kubelet cannot run a command in a pod.
+        place: Where the doctor is asked: on the node if the kubelet cannot run a command in a pod, and on a laptop if
+            there is no container.
     """
 
     title: str
     provoke: Callable[[Node], Awaitable[None]]
     question: str
     says: str
-    on_node: bool = False
+    place: Place = "container"
 
 
 FAILURES: Final = (
-    Failure("the kubelet is frozen", kubelet_frozen, "kubelet-answers", "is stopped", on_node=True),
-    Failure("the kubelet does not run", kubelet_gone, "kubelet-socket", "nobody listens", on_node=True),
+    Failure("the kubelet is frozen", kubelet_frozen, "kubelet-answers", "is stopped", place="node"),
+    Failure("the kubelet does not run", kubelet_gone, "kubelet-socket", "nobody listens", place="node"),
     Failure("the plugin's process is frozen", plugin_frozen, "plugin", "is stopped"),
     Failure("another process serves the resource", another_plugin, "resource-served-elsewhere", RESOURCE),
     Failure("the driver is not loaded", driver_missing, "plugin-ready", "driver 'night' is not loaded"),
@@ -272,7 +369,50 @@ FAILURES: Final = (
     Failure("CDI files cannot be written", cdi_read_only, "resource-allocatable", "/var/run/cdi"),
     Failure("an edit of the configuration is refused", edit_refused, "plugin-ready", "poll-intervall"),
     Failure("the plugin looks in another directory", kubelet_elsewhere, "plugin-ready", "k0s"),
+    Failure("the image cannot be pulled", image_missing, "outside-plugin-pod-ready", "ImagePull", place="laptop"),
+    Failure("the plugin has too little memory", too_little_memory, "outside-plugin-restarts", "OOM", place="laptop"),
+    Failure("an edit of the class's file is bad", file_edited_badly, "plugin-ready", "card1"),
+    Failure("kubelet.sock was removed", kubelet_socket_removed, "kubelet-socket", "there is no"),
+    Failure("the disk of the state directory is full", disk_full, "state-directory", "No space"),
+    Failure("the disk of the state directory is read-only", disk_read_only, "state-directory", "read-only"),
+    Failure("the node lacks the DaemonSet's label", label_missing, "outside-plugin-pod", "night=yes", place="laptop"),
+    Failure("Pod Security forbids the pods", pod_security, "outside-daemonsets", "PodSecurity", place="laptop"),
+    Failure("the driver's rights were pruned", rights_pruned, "dra-permissions", "403"),
+    Failure(
+        "the driver is deleted while a pod has a claim", driver_deleted, "outside-pods-terminating", DRIVER, "laptop"
+    ),
 )
+
+
+# -- what mends it -----------------------------------------------------------------------------------------------------
+
+PROGRAMS: Final = re.compile(r"(?:kubectl|kdp|systemctl|journalctl|kill|df|ls|findmnt|dmesg|mount|ps|rm|chown|chmod) ")
+"""How a command of a remedy begins."""
+
+
+def commands_of(remedy: str) -> list[str]:
+    """Return the commands of a remedy, which come after a colon or a semicolon."""
+    parts = [part.strip() for each in remedy.split("; ") for part in (each, each.rpartition(": ")[2])]
+    return list(dict.fromkeys(each for each in parts if PROGRAMS.match(each)))
+
+
+async def typed_in(node: Node, remedy: str) -> tuple[int, int]:
+    """Type in each command of a remedy, and return how many there are, and how many a shell takes.
+
+    The service manager is the tests' own, so what it would do is left to `Node.undo`.
+    """
+    good = 0
+    commands = commands_of(remedy)
+    for command in commands:
+        if command.startswith(("systemctl ", "journalctl ")):
+            good += command.split()[-1] in ("kubelet", "containerd") or "-u kubelet" in command
+            continue
+        kubectl, _, rest = command.partition(" ")
+        shown = f"{tool('kubectl')} {rest}" if kubectl == "kubectl" else command
+        python = f"{sys.executable} -m kdp {rest}" if kubectl == "kdp" else shown
+        said = await node.cluster.run("sh", "-c", f"timeout 20 {python} </dev/null 2>&1; echo rc=$?")
+        good += not re.search(r"not found|NotFound|Usage:|error: unable|rc=127|rc=2$", said)
+    return len(commands), good
 
 
 # -- what is told ------------------------------------------------------------------------------------------------------
@@ -302,11 +442,14 @@ async def tell(node: Node, failure: Failure, began: float) -> Told:
     bad: list[Object] = []
     while time.monotonic() < began + SECONDS:
         asked = time.monotonic()
-        bad = await node.doctor(on_node=failure.on_node)
+        bad = await node.doctor(failure.place)
         now = time.monotonic()
         for place, each in enumerate(bad):
             if each["id"] == failure.question and re.search(failure.says, each["seen"]):
-                named = Named(answer=each["seen"], place=place + 1, command=now - asked, after=now - began)
+                typed = await typed_in(node, each["remedy"] or "")
+                named = Named(
+                    answer=each["seen"], place=place + 1, command=now - asked, after=now - began, remedies=typed
+                )
                 return Told(doctor=named, sources=await _sources(node))
         await anyio.sleep(0.2)
     pytest.fail(f"within {SECONDS:g} s the doctor did not name it: {json.dumps(bad, indent=1)}")
@@ -382,7 +525,8 @@ async def node(namespace: Namespace, generic_image: Path, tmp_path: Path) -> Asy
     await namespace.cluster.api("DELETE", "/api/v1/namespaces/default/events")
     (tmp_path / "kdp.yaml").write_text("poll-interval: 1\n")
     options = ("--cdi=beside", "--metrics=on", "--events=on", f"--config={tmp_path}/kdp.yaml")
-    found = Node(namespace, impatient(rendered(namespace, "night:Night", *options)))
+    driver = rendered(namespace, "night:Night", "--mode=dra")
+    found = Node(namespace, impatient(rendered(namespace, "night:Night", *options)), impatient(driver))
     found.wrong("nothing")
     await namespace.cluster.load(generic_image)
     try:
@@ -390,9 +534,9 @@ async def node(namespace: Namespace, generic_image: Path, tmp_path: Path) -> Asy
     finally:
         for undo in found.undo:
             await undo()
-        for kind, resource in CLUSTERS_OWN.items():
+        for resource in CLUSTERS_OWN.values():
             for name in await namespace.cluster.names(resource):
-                if kind != "DeviceClass" and name.startswith("kdp-night"):
+                if name.startswith(("kdp-night", DRIVER)):
                     await namespace.cluster.delete(resource, name)
 
 

@@ -300,8 +300,11 @@ async def doubled(scene: Scene) -> None:
         await until((scene.plugin.folder / "entered").exists, "Allocate runs")
         await scene.kubelet.delete(first)
         await apis.pod_resources(scene.kubelet.paths.pod_resources_socket, "List", 1)
+        # A kubelet that answers tells kdp who has the device, and kdp refuses the second pod.
+        scene.kubelet.faults.pod_resources_exhausted(times=None)
     scene.remove("slow")
     await scene.kubelet.admit(Pod.asking({RESOURCE: 2}, name="last"))
+    scene.kubelet.faults.clear()
     await scene.shows("kdp_devices_given_twice", "> 0")
     await scene.raises("KdpDeviceGivenTwice")
 
