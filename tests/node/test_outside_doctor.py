@@ -65,7 +65,9 @@ async def test_a_plugin_in_order_then_a_pod_that_finds_no_device(
         for name in "w0", "w1":
             plugin.nodes.unplug(name)
         await until_answered(cluster, "allocatable", "failed", "0 of 2 devices allocatable")
-        over = (await answers(cluster))["requested"]
+        found = await answers(cluster)
+        assert found["allocatable"]["remedy"].endswith("kdp status"), found["allocatable"]
+        over = found["requested"]
         assert (over["answer"], f"{RESOURCE}: 2 requested, 0 allocatable" in over["seen"]) == ("warning", True)
 
 
@@ -98,7 +100,8 @@ async def test_a_node_without_a_plugin_and_with_the_zero_that_one_has_left(make_
     async with running(cluster.paths, Widgets("z0", resource=zero)):
         await cluster.until_counted(zero, capacity=1, allocatable=1)
     await cluster.restart()
-    stale = await until_answered(cluster, "zero", "warning", f"the node has 0 of {zero}, and no plugin's pod is here")
+    said = f"the node has 0 of {zero}, and no device plugin's pod is here"
+    stale = await until_answered(cluster, "zero", "warning", said)
     assert stale["remedy"] == f"remove what is left: kdp node withdraw {zero} --node {NODE}"
     there = (await answers(cluster))["plugin-pod"]
     assert (there["answer"], "no pod on this node mounts" in there["seen"]) == ("warning", True)

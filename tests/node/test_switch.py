@@ -16,6 +16,7 @@ from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
 from .test_dra_manifests import CLUSTERS_OWN, DRIVER, SLICES, template, user
 from .test_manifests import deployed, rendered, required
+from .test_outside_doctor import answers
 
 RESOURCE = "example.com/fuse"
 
@@ -85,6 +86,10 @@ async def test_a_claim_got_the_device_of_a_daemon_sets_pod(
     async with deployed(namespace, generic_image, driver) as plugin:
         await plugin.until_ready()
         await cluster.until(is_withheld, "one of three devices is withheld", every=0.05)
+        # After a successful switch, the doctor ended with 1: it took the plugin that had left for one that had failed.
+        seen = await answers(cluster)
+        assert not [each for each in seen.values() if each["answer"] == "failed"], seen
+        assert "the devices are those of the DRA driver" in seen["allocatable"]["seen"], seen["allocatable"]
         [exporter] = await cluster.list("v1/pods", namespace=namespace.name, selector="app=exporter")
         await plugin.until_said(f"is held by {namespace.name}/{exporter['metadata']['name']}")
         await cluster.apply(template(), namespace=namespace.name)
