@@ -36,10 +36,11 @@ _NOT_SERVED = (403, 404)
 def command(patterns: tuple[str, ...], kubeconfig: Path | None, format: str) -> None:
     """Show the devices of all nodes of a cluster: extended resources, and the pools of DRA drivers.
 
-    REQUESTED is what the pods ask for that are on the node and have not ended. UNHEALTHY is capacity without
+    REQUESTED is the sum of the requests of the node's pods that have not ended. UNHEALTHY is capacity without
     allocatable, or 'no plugin': no device plugin is ready on the node, and pods keep the devices that they have. The
-    last table has the DaemonSets whose pods mount a kubelet's directory for plugins: on how many nodes, and how many
-    pods are ready. The command needs the verb 'list' on 'nodes', 'pods', and, for pools, 'resourceslices'.
+    last table has the DaemonSets of plugins, with the number of their nodes and of their ready pods. A plugin's pod
+    mounts a kubelet's directory for plugins. The command needs the verb 'list' on 'nodes', 'pods', and, for pools,
+    'resourceslices'.
 
     \b
     Exit codes:

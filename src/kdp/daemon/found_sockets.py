@@ -39,7 +39,7 @@ POD_VOLUME: Final = "run"
 POD_SOCKET: Final = "plugin.sock"
 
 POD_NAMESPACE: Final = "POD_NAMESPACE"
-"""The variable that has a pod's namespace, in what `kdp manifests` writes: remedies name the pod."""
+"""The variable for a pod's namespace in the manifests of `kdp manifests`. Remedies name the pod."""
 
 _MOST_TOLD: Final = 2
 

@@ -136,7 +136,7 @@ async def _reported_plugins(
 
 
 def record_name(what: str, keys: Iterable[str]) -> str:
-    """Return the name of the file in which a process with these backends keeps what it has done in the cluster."""
+    """Return the name of the file in which a process with these backends keeps a record."""
     return f"{what}-{zlib.crc32(repr(sorted(keys)).encode()):08x}.json"
 
 

@@ -70,7 +70,7 @@ def _expressions(selecting: Object) -> Iterator[str]:
 
 
 def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
-    """Return whether each pod's claim on these drivers has devices; each other claim is told with its own reason."""
+    """Return whether each pod's claim on these drivers has devices. Each claim without devices gets its own reason."""
     classes = {name_of(each): mapping_in(each.get("spec")) for each in facts.classes}
     ours = {name for driver in drivers for name in _classes_of(driver, facts)}
     told: list[tuple[Object, str, str]] = []
@@ -108,7 +108,7 @@ def _no_class(lost: Sequence[str], known: Iterable[str]) -> str:
 
 
 def _no_device(claim: Object, classes: Mapping[str, Object], facts: ClusterFacts) -> str:
-    """Return why a request matches no published device; empty: nothing shows that."""
+    """Return why a request matches no published device. Empty if nothing shows that."""
     for name, request in _requests(claim):
         expressions = [*_expressions(classes.get(name, {})), *_expressions(request)]
         if facts.slices and (fault := fault_of(expressions, facts.slices)):
@@ -150,7 +150,7 @@ def _requests(claim: Object) -> Iterator[tuple[str, Object]]:
 
 
 def scheduler_says(pod: Object) -> str:
-    """Return why the scheduler has no node for a pod; empty: it has not said so."""
+    """Return why the scheduler has no node for a pod. Empty if it has not said so."""
     conditions = mappings_in(mapping_in(pod.get("status")).get("conditions"))
     words = [string_in(each.get("message")) for each in conditions if each.get("type") == "PodScheduled"]
     return next((each for each in words if each), "")

@@ -31,8 +31,8 @@ class ClusterFacts:
         is_impossible: Whether this process cannot ask: it has no client, no account, or no right.
         classes: The DeviceClasses.
         claims: The ResourceClaims of all namespaces.
-        slices: The ResourceSlices of the node; empty: they were not asked for.
-        waiting: The pods that have no node yet; empty: they were not asked for.
+        slices: The ResourceSlices of the node. Empty on the node itself.
+        waiting: The pods that have no node yet. Empty on the node itself.
     """
 
     problem: str = ""

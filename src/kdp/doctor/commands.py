@@ -25,7 +25,7 @@ _POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]
 def kubectl(node: Node, socket: Path | None, *words: str) -> str:
     """Return a command about the pod of a plugin: ``kubectl -n kube-system logs w-x7k2p --previous``.
 
-    It is the one that lists the pods of the node if this pod is not known.
+    If the pod is unknown, the command lists the pods of the node.
 
     Args:
         node: The node.

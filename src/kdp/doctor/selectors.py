@@ -27,7 +27,7 @@ _Key = tuple[str, str, str]
 
 
 def fault_of(expressions: Iterable[str], slices: Sequence[Mapping[str, Any]]) -> str:
-    """Return why no device of these ResourceSlices matches all expressions; empty: nothing shows that."""
+    """Return why no device of these ResourceSlices matches all expressions. Empty if nothing shows that."""
     devices = [*_devices(slices)]
     for expression in expressions:
         if _ALTERNATIVES.search(expression):
@@ -52,7 +52,7 @@ def _devices(slices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping
 
 
 def _missing(expression: str, devices: Sequence[tuple[str, Mapping[_Key, object]]]) -> str:
-    """Return what an expression names that no device has; empty: there is nothing like that."""
+    """Return the first name of an expression that no device has, as a fault. Empty if there is none."""
     known = {key for _, values in devices for key in values}
     for found in _OF_DEVICE.finditer(expression):
         kind, domain, name = key = _key(found)
@@ -66,7 +66,7 @@ def _missing(expression: str, devices: Sequence[tuple[str, Mapping[_Key, object]
 
 
 def _unequal(expression: str, devices: Sequence[tuple[str, Mapping[_Key, object]]]) -> str:
-    """Return which comparison of an expression holds for no device; empty: none is sure to fail."""
+    """Return which comparison of an expression holds for no device. Empty if each may hold."""
     for part in expression.split("&&"):
         if found := _DRIVER.fullmatch(part.strip()):
             wanted = found[1] or found[2]

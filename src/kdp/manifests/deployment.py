@@ -200,7 +200,7 @@ def deployment_of(
     if cluster is not None:
         own = () if cluster.is_controller else _of_driver(settings, cluster.driver)
         fields |= {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
-        if cluster.is_controller:  # it is of no node
+        if cluster.is_controller:  # it has no node
             fields = {}
         if takes_host and not cluster.is_controller:
             needs = attrs.evolve(needs, host_paths=(*needs.host_paths, "/sys"))

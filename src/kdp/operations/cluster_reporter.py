@@ -90,7 +90,7 @@ class ReportOptions:
         eviction: When pods are evicted; None: they are not.
         startup_taint: The key of the taint that is removed; None: none is.
         record: Where it is kept when pods were evicted; None: nowhere.
-        told: Where it is kept which devices were told to have failed; None: nowhere.
+        told: The file that keeps which failures Events have told. `None` if nothing keeps it.
     """
 
     node: str

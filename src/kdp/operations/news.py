@@ -92,11 +92,11 @@ class PluginNews:
 
     @property
     def bad(self) -> frozenset[Device]:
-        """The devices that were told to have failed, and not yet to work again, also by an earlier process."""
+        """The failed devices that this process or an earlier one has told, without those that work again."""
         return frozenset(self._bad | self._before)
 
     def recall(self, devices: Iterable[Device]) -> None:
-        """Take what an earlier process has told to have failed: a device that works again now is told by `looked`."""
+        """Take the failed devices that an earlier process has told. `looked` tells those that work again."""
         self._before = set(devices) - self._seen
 
     def changed(self, change: HealthChange) -> Notice | None:

@@ -1,4 +1,4 @@
-"""`Record`: a small JSON value that outlives the process, for what is done in the cluster.
+"""`Record`: a small list that outlives the process, such as the times of evictions.
 
 A file that cannot be read, or is damaged, counts as empty: a plugin serves without it.
 """
@@ -29,7 +29,7 @@ class Record:
     Args:
         path: The file.
         key: What the value is called in it.
-        lost: What a restart does without the file, for people.
+        lost: The effect of a restart without the file, for people.
     """
 
     def __init__(self, path: Path, key: str, lost: str) -> None:
@@ -39,7 +39,7 @@ class Record:
         self._has_complained = False
 
     def read(self) -> list[Any]:
-        """Return the list that was kept; an empty one if there is none that can be read, which is logged."""
+        """Return the list. An empty one, with a line in the log, if the file is damaged or unreadable."""
         try:
             document = parse_json(reading.read(self._path, limit=_MOST_BYTES, follow=False))
             if document["version"] != VERSION:
@@ -56,7 +56,7 @@ class Record:
         logger.warning("%s is ignored, so %s: %s", self._path, self._lost, error)
 
     def write(self, value: list[Any]) -> None:
-        """Keep a list; a disk that cannot be written is said, and changes nothing else."""
+        """Keep a list. If the disk takes no file, the log says so, and nothing else changes."""
         data = json.dumps({"version": VERSION, self._key: value}).encode()
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

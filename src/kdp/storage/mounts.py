@@ -54,7 +54,7 @@ def is_in_memory(directory: Path) -> bool:
 
 
 def how_to_write(directory: Path) -> str:
-    """Return what lets files be made in a directory that is read-only: of its mount, or of its whole file system."""
+    """Return how to make a read-only directory writable. Its mount is read-only, or the whole file system."""
     place = os.path.realpath(directory)
     try:
         mount = _mount_of(place)

@@ -78,7 +78,7 @@ class NodeFacts:
         waiting: The pods of the cluster that have no node yet.
         events: The Events about it.
         offered: What each node of the cluster offers: its name and its capacity.
-        daemonsets: The DaemonSets whose pods are plugins of a kubelet.
+        daemonsets: The DaemonSets of plugins.
         refusals: The Events that say why a DaemonSet has no pods.
         slices: The ResourceSlices of its DRA drivers.
         classes: The DeviceClasses.
@@ -119,7 +119,7 @@ class NodeFacts:
         return [*dict.fromkeys(string_in(mapping_in(each.get("spec")).get("driver")) for each in self.slices.items)]
 
     def ask_plugins(self, command: str = "kdp status") -> str:
-        """Return commands that ask the node's plugins: those of kdp in their containers, the others for their log."""
+        """Return commands that ask the node's plugins: kdp's in their containers, and of the others the logs."""
         plugins = self.plugins()
         chosen = [each for each in plugins if each[0].is_kdp] or plugins
         if not chosen:
@@ -163,7 +163,7 @@ def asked(id: str, why: str, *needed: str) -> Callable[[Callable[[NodeFacts], An
 
 
 def age_of(event: Object, now: float) -> float | None:
-    """Return the seconds since an Event was told last; None: it does not say."""
+    """Return the seconds since the last time of an Event. `None` if it has no time."""
     moments = (event.get("lastTimestamp"), event.get("eventTime"), metadata_of(event).get("creationTimestamp"))
     ages = [age for moment in moments if (age := seconds_since(moment, now)) is not None]
     return ages[0] if ages else None

@@ -118,14 +118,14 @@ async def _pages(api: KubeApi, path: str, resource: str, selector: str = "") -> 
 
 
 async def _offers(api: KubeApi) -> AsyncGenerator[Object, None]:
-    """Yield what is needed of each node of the cluster; a whole one takes 20 KB and more."""
+    """Yield the name and capacity of each node. A whole Node takes 20 KB and more."""
     async with aclosing(nodes(api)) as found:
         async for each in found:
             yield {"metadata": {"name": name_of(each)}, "status": {"capacity": part(each, "status", "capacity")}}
 
 
 async def _plugin_daemonsets(api: KubeApi) -> AsyncGenerator[Object, None]:
-    """Yield the DaemonSets whose pods are plugins of a kubelet."""
+    """Yield the DaemonSets of plugins."""
     async with aclosing(_pages(api, _DAEMONSETS, "daemonsets")) as found:
         async for each in found:
             if of_daemonset(each) is not None:

@@ -99,7 +99,7 @@ def daemonsets(facts: NodeFacts) -> Answer:
     for item in facts.daemonsets.items:
         status = status_of(item)
         if number_in(status.get("observedGeneration")) < number_in(metadata_of(item).get("generation")):
-            continue  # its status is that of an earlier one
+            continue  # the controller has not seen this generation yet
         wanted = number_in(status.get("desiredNumberScheduled"))
         made = number_in(status.get("currentNumberScheduled"))
         if made < wanted and (words := _refusal(facts, item)):
@@ -121,7 +121,7 @@ def daemonsets(facts: NodeFacts) -> Answer:
 
 
 def _refusal(facts: NodeFacts, item: Object) -> str:
-    """Return why a DaemonSet could not make its newest pod, as an Event says; empty: none does."""
+    """Return why a DaemonSet could not make its newest pod. Empty if no Event says so."""
     found: list[tuple[float, str]] = []
     for event in facts.refusals.items:
         about = mapping_in(event.get("involvedObject"))
@@ -197,7 +197,7 @@ def restarts(facts: NodeFacts) -> Answer:
 
 
 def _reboot(facts: NodeFacts) -> float | None:
-    """Return the seconds since the kubelet said that the node has rebooted; None: no Event says so."""
+    """Return the seconds since the last reboot of the node. `None` if no Event tells of one."""
     events = [each for each in facts.events.items if each.get("reason") == "Rebooted"]
     return min((age for each in events if (age := age_of(each, facts.now)) is not None), default=None)
 

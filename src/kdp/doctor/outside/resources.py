@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .facts import NodeFacts, Object
 
 _OVERDUE: Final = 10.0
-"""Seconds for which a pod may take longer to end than it was given."""
+"""Seconds that a pod may take beyond its grace period."""
 
 _REFUSED: Final = ("UnexpectedAdmissionError", "OutOf")
 _LINE: Final = 400
@@ -72,7 +72,7 @@ def _has_driver_now(facts: NodeFacts) -> bool:
 
 
 def _look(facts: NodeFacts) -> str:
-    """Return what shows why no device plugin is ready."""
+    """Return the command that shows why no device plugin is ready."""
     plugins = facts.device_plugins()
     return ask_pod(*plugins[0], "kdp doctor") if plugins else FIND_DAEMONSETS
 
@@ -175,7 +175,7 @@ def terminating(facts: NodeFacts) -> Answer:
     """Does each deleted pod with devices end?"""
     late: list[tuple[bool, str, str]] = []
     for pod in facts.pods.items:
-        # The time is that of the deletion plus the pod's grace period.
+        # Kubernetes adds the grace period to the time of the deletion.
         overdue = seconds_since(metadata_of(pod).get("deletionTimestamp"), facts.now)
         if overdue is None or overdue < _OVERDUE or has_ended(pod):
             continue
@@ -201,7 +201,7 @@ def terminating(facts: NodeFacts) -> Answer:
 
 
 def _has_driver(facts: NodeFacts, driver: str) -> bool:
-    """Return whether a ready pod here has the directory of a DRA driver; outside of pods, its slices tell."""
+    """Return whether a DRA driver runs here: a ready pod has its directory, or it publishes without a pod."""
     ends = (f"/plugins/{driver}", "/plugins")
     drivers = [(plugin, pod) for plugin, pod in facts.plugins() if mounts(pod, ends)]
     return any(plugin.is_ready for plugin, _ in drivers) if drivers else driver in facts.drivers()
