@@ -8,6 +8,7 @@ one of their namespace, and the cgroups lie below one of their own, so that noth
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import inspect
 import os
 import re
@@ -37,6 +38,9 @@ __all__ = ["HANDLER", "IMAGE", "Containerd", "Machine"]
 Containerd = Literal["containerd-1", "containerd-2"]
 
 IMAGE: Final = "docker.io/kdp/busybox:1"
+_LIBC: Final = ctypes.CDLL(None)
+_INOTIFY: Final = 16
+"""Instances of inotify that must be free when a kubelet starts, which takes half of them."""
 _PAUSE: Final = "docker.io/kdp/pause:1"
 _NAMESPACE: Final = Path(__file__).resolve().parent.parent / "namespace.sh"
 _CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -196,6 +200,9 @@ class Machine(AsyncContextManagerMixin):
 
     async def spawn(self, name: str, *command: str | Path) -> None:
         """Start a process of the node that runs on; its log is of this name (see `log`)."""
+        if name == "kubelet":
+            # A kubelet that gets none ends. All that runs on this machine shares the kernel's 128.
+            await self.until(_has_inotify, f"{_INOTIFY} instances of inotify are free", every=0.1)
         with (self.work / f"{name}.log").open("ab") as log:
             self._processes[name] = await asyncio.create_subprocess_exec(
                 *self._inside,
@@ -420,3 +427,18 @@ def _child(pid: int) -> int:
             raise ProcessLookupError(f"process {pid} has no child")
         time.sleep(0.005)
     return int(children[0])
+
+
+def _has_inotify() -> bool:
+    """Return whether enough instances of inotify are free."""
+    made: list[int] = []
+    try:
+        while len(made) < _INOTIFY:
+            descriptor = _LIBC.inotify_init1(os.O_CLOEXEC)
+            if descriptor < 0:
+                return False
+            made.append(descriptor)
+    finally:
+        for each in made:
+            os.close(each)
+    return True
