@@ -290,6 +290,7 @@ async def _on_own_disk(node: Node, options: str) -> None:
     await node.cluster.run("sh", "-c", f"mkdir -p /var/lib/kdp; mount -t tmpfs -o {options} kdp /var/lib/kdp")
 
     async def unmount() -> None:
+        await node.cluster.api("DELETE", f"/apis/apps/v1/namespaces/{node.namespace.name}/daemonsets")
         await node.cluster.clear_pods(node.namespace.name)
         await node.cluster.run("umount", "--lazy", "/var/lib/kdp")
 
@@ -373,7 +374,7 @@ FAILURES: Final = (
     Failure("the plugin has too little memory", too_little_memory, "outside-plugin-restarts", "OOM", place="laptop"),
     Failure("an edit of the class's file is bad", file_edited_badly, "plugin-ready", "card1"),
     Failure("kubelet.sock was removed", kubelet_socket_removed, "kubelet-socket", "there is no"),
-    Failure("the disk of the state directory is full", disk_full, "state-directory", "No space"),
+    Failure("the disk of the state directory is full", disk_full, "state-directory", "no room left"),
     Failure("the disk of the state directory is read-only", disk_read_only, "state-directory", "read-only"),
     Failure("the node lacks the DaemonSet's label", label_missing, "outside-plugin-pod", "night=yes", place="laptop"),
     Failure("Pod Security forbids the pods", pod_security, "outside-daemonsets", "PodSecurity", place="laptop"),
@@ -386,7 +387,9 @@ FAILURES: Final = (
 
 # -- what mends it -----------------------------------------------------------------------------------------------------
 
-PROGRAMS: Final = re.compile(r"(?:kubectl|kdp|systemctl|journalctl|kill|df|ls|findmnt|dmesg|mount|ps|rm|chown|chmod) ")
+PROGRAMS: Final = re.compile(
+    r"(?:kubectl|kdp|systemctl|journalctl|kill|df|ls|findmnt|dmesg|mount -|ps|rm|chown|chmod) "
+)
 """How a command of a remedy begins."""
 
 

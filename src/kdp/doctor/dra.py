@@ -107,7 +107,8 @@ def permissions(node: Node) -> Answer:
             continue
         seen = f"{driver.name}: {problem}"
         if _ROLE in problem:
-            return failed(seen, "apply the ClusterRole that kdp manifests TARGET --mode dra writes, and its binding")
+            look = "kubectl get clusterrolebindings -o wide"
+            return failed(seen, f"apply the ClusterRole and its binding, as kdp manifests writes them: {look}")
         if "rejects the credentials" in problem:
             return failed(seen, f"let the kubelet give the pod a new token: {_delete(node)}")
         return failed(seen, "see which policy refuses: kubectl get validatingadmissionpolicies; kubectl get events -A")

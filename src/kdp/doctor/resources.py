@@ -288,7 +288,7 @@ def allocatable(node: Node) -> Answer:
 
 
 _NO_DEVICES: Final = "see what the class finds: kdp devices TARGET --discover; its log says what it passed over"
-_OF_DEVICES: Final = "look at the hardware that the reason names: dmesg -T | tail -50; kdp status has each device"
+_OF_DEVICES: Final = "look at the hardware that the reason names: dmesg -T | tail -50; each reason: kdp status"
 
 
 def _sick(resource: ServedResource) -> str:

@@ -419,11 +419,8 @@ def _monitor(value: str, endpoints: str) -> str:
     # The labels pod, namespace, and container are of the pod that holds a device, and not of the plugin's own.
     honorLabels: true
     interval: {{{{ .Values.{value}.interval | quote }}}}
-    relabelings:
-    # A new pod is another target; the alerts follow the node.
-    - sourceLabels: [__meta_kubernetes_pod_node_name]
-      targetLabel: node
     {{{{- with .Values.{value}.relabelings }}}}
+    relabelings:
     {{{{- toYaml . | nindent 4 }}}}
     {{{{- end }}}}
 {{{{- end }}}}

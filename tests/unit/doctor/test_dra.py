@@ -90,7 +90,7 @@ def test_fields_that_the_server_drops(tmp_path: Path) -> None:
     [
         (None, "ok", "refused nothing"),
         ("list resourceslices: the API server https://a was not reached: timeout", "ok", "refused nothing"),
-        (FORBIDDEN, "failed", "apply the ClusterRole that kdp manifests"),
+        (FORBIDDEN, "failed", "apply the ClusterRole and its binding, as kdp manifests"),
         (POLICY, "failed", "see which policy refuses: kubectl get validatingadmissionpolicies"),
         ("get nodes n: the API server rejects the credentials (401): the token is not valid", "failed", "new token"),
     ],

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from ...errors import printable
+from ...model.quantities import Quantity
 from ...operations.cluster_view import PluginPod, plugin_pod
 from ...storage.documents import parse_json
 from ..answers import Answer, failed, not_known, ok, quoted, warning
@@ -175,7 +176,7 @@ def restarts(facts: NodeFacts) -> Answer:
     told: list[str] = []
     remedy = ""
     reboot = _reboot(facts)
-    for _, pod in facts.plugins():
+    for plugin, pod in facts.plugins():
         for state in _states(pod):
             end = _last_end(state)
             age = seconds_since(end.get("finishedAt"), facts.now)
@@ -187,13 +188,23 @@ def restarts(facts: NodeFacts) -> Answer:
             told.append(f"{path_of(pod)}: {counted(number_in(state.get('restartCount')), 'restart')}, last: {code}")
             namespace, _, name = path_of(pod).partition("/")
             logs = f"read why: kubectl -n {namespace} logs {name} --previous"
-            remedy = remedy or (
-                "give the container more memory: resources.limits.memory" if reason == "OOMKilled" else logs
-            )
+            remedy = remedy or (_give_memory(plugin, pod) if reason == "OOMKilled" else logs)
             said = facts.logs.get(path_of(pod))
             if said is not None and said.text and ended_containers(pod)[0] == state.get("name"):
                 told[-1] += f"; its last line: {printable(said.text, _LINE)}"
     return warning(some(told), remedy) if told else ok(f"none in the last {_span(RECENT)}")
+
+
+def _give_memory(plugin: PluginPod, pod: Object) -> str:
+    """Return the command that doubles the memory of a plugin's containers."""
+    containers = mappings_in(mapping_in(pod.get("spec")).get("containers"))
+    limits = [mapping_in(mapping_in(each.get("resources")).get("limits")).get("memory") for each in containers]
+    try:
+        most = max(int(Quantity(string_in(each)).value) for each in limits if each)
+    except ValueError:  # it has no limit, or an odd one
+        most = 128 << 20
+    change = f"set resources daemonset/{plugin.owner} --limits=memory={most >> 19}Mi"
+    return f"give the container more memory: kubectl -n {plugin.namespace} {change}"
 
 
 def _reboot(facts: NodeFacts) -> float | None:
