@@ -90,7 +90,7 @@ def _absence(node: Node, path: Path) -> Answer:
         use = f"mount that directory into the plugin's container, or give it: --device-plugin-dir {quoted(elsewhere)}"
         return failed(f"{path} does not exist, and a kubelet.sock is in {elsewhere}", use)
     if node.is_pod:
-        remedy = f"mount the node's {DEVICE_PLUGIN_DIR} there; kdp manifests writes such a DaemonSet"
+        remedy = f"mount the node's {DEVICE_PLUGIN_DIR} there, as the DaemonSet of kdp manifests has it"
         return failed(f"{path} does not exist in this container", remedy)
     remedy = "start the kubelet, or name its directory: kdp doctor --device-plugin-dir DIR"
     return failed(f"{path} does not exist, so no kubelet runs here", remedy)

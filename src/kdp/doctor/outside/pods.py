@@ -87,7 +87,7 @@ def _selector(item: Object) -> Object:
 
 def _lacking(facts: NodeFacts, item: Object) -> list[str]:
     """Return the labels that a DaemonSet selects, and that the node does not have."""
-    labels = mapping_in(metadata_of(facts.node.items[0]).get("labels")) if facts.node.items else {}
+    labels = mapping_in(metadata_of(facts.node.items[0] if facts.node.items else {}).get("labels"))
     return [quoted(f"{name}={value}") for name, value in _selector(item).items() if labels.get(name) != value]
 
 
@@ -96,7 +96,8 @@ def _lacking(facts: NodeFacts, item: Object) -> list[str]:
 )
 def daemonsets(facts: NodeFacts) -> Answer:
     """Does the cluster let each plugin's DaemonSet have its pods?"""
-    refused, idle = [], []
+    refused: list[tuple[Object, str, str]] = []
+    idle: list[str] = []
     for item in facts.daemonsets.items:
         status = status_of(item)
         if number_in(status.get("observedGeneration")) < number_in(metadata_of(item).get("generation")):
