@@ -27,8 +27,8 @@ from ..concurrency.counts import Tally
 from ..errors import ConfigurationError, sentence
 from .eviction import EvictionPolicy
 from .evictor import EvictionRecord, Evictor
+from .kept_list import KeptList
 from .news import HeldDevice, HolderNews, PluginNews
-from .record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -128,7 +128,7 @@ class ClusterReporter:
         self._writer = EventWriter(COMPONENT, options.node, counts.events) if options.events else None
         self._news = PluginNews(self._target)
         restart = "a device that recovers while its plugin restarts gets no Event of that"
-        self._told = None if options.told is None or self._writer is None else Record(options.told, "failed", restart)
+        self._told = None if options.told is None or self._writer is None else KeptList(options.told, "failed", restart)
         self._kept: frozenset[Device] = frozenset()
         self._evictor: Evictor | None = None
         if options.eviction is not None:

@@ -20,7 +20,7 @@ from ..concurrency.counts import Tally
 from ..errors import printable, sentence
 from . import eviction
 from .eviction import HOUR, Description, EvictionFacts, EvictionPlanner, Outcome, PodName, Say
-from .record import Record
+from .kept_list import KeptList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class EvictionRecord:
     """
 
     def __init__(self, path: Path) -> None:
-        self._record = Record(path, "evicted", "a restart begins a new hour for --evict-limit")
+        self._record = KeptList(path, "evicted", "a restart begins a new hour for --evict-limit")
 
     def read(self) -> list[float]:
         """Return the times of the last hour. One that seems to be in the future counts as now: the clock was set."""

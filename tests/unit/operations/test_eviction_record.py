@@ -22,7 +22,7 @@ from kdp.operations.eviction import (
     PodName,
 )
 from kdp.operations.evictor import EvictionRecord, Evictor
-from kdp.operations.record import VERSION
+from kdp.operations.kept_list import VERSION
 
 
 def test_what_was_written_is_read_while_it_counts(tmp_path: Path) -> None:

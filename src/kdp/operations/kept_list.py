@@ -1,4 +1,4 @@
-"""`Record`: a small list that outlives the process, such as the times of evictions.
+"""`KeptList`: a small list that outlives the process, such as the times of evictions.
 
 A file that cannot be read, or is damaged, counts as empty: a plugin serves without it.
 """
@@ -23,7 +23,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 @final
-class Record:
+class KeptList:
     """One file. All methods block for the disk.
 
     Args:
