@@ -332,6 +332,13 @@ class HealthMonitor:
         self.forgotten += forget_unknown(self._faults, len(self._found), self._is_known)
         return self._settle(concerned, now)
 
+    def strangers(self) -> list[str]:
+        """Return the names with faults that no device has, and had not lately, as id or unit: slips of the pen."""
+        if not self._faults:
+            return []
+        self._concerned(())
+        return [name for name in self._faults if name not in self._records and not self._is_known(name)]
+
     def clear(self, ids: Iterable[str], *, kind: str, now: float) -> tuple[HealthChange, ...]:
         """Take a condition back; one that was never set does no harm."""
         names = tuple(ids)

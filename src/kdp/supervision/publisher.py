@@ -22,6 +22,7 @@ import attrs
 from ..concurrency.observable import Observable
 from ..model.conditions import Condition
 from ..model.devices import Device, Health
+from ..model.spelling import hint
 from ..startup import shown
 from .conditions import OBSTACLE, lasting
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
@@ -110,6 +111,7 @@ class DiscoveryPublisher:
         self._stale: str | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._has_told_forgotten = False
+        self._has_told_strangers = False
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -144,6 +146,15 @@ class DiscoveryPublisher:
         self._found, self.taken_at = found, time.monotonic()
         self._stale_after = found.stale_after
         self._publish(self._monitor.probed(found.devices, found.conditions, time.monotonic()))
+        if not self._has_told_strangers and (strangers := self._monitor.strangers()):
+            self._has_told_strangers = True
+            logger.warning(
+                "%s: watch has reported a fault of %s, and no device has this id or unit: %s",
+                self._label,
+                strangers[0],
+                hint(strangers[0], (each.id for each in found.devices)) or "the fault counts once a device has it",
+                extra={"backend": self._label},
+            )
 
     def wait(self, reason: str) -> None:
         """The start waits for a hook: the reason is why nothing is known yet, unless there is another one."""

@@ -187,3 +187,21 @@ async def test_a_device_in_quarantine_is_silent_until_it_leaves(
     assert len(lines) == 6, lines
     assert "quarantined" in lines[4]
     assert lines[5].endswith("Healthy")
+
+
+async def test_a_fault_of_a_name_that_no_device_has_changed_nothing_in_silence(
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Widgets("w0", "w1")
+    async with connected(kubelet, backend):
+        report = await backend.report()
+        report.fault("w0", "XID 79")
+        report.rescan()
+        await kubelet.until(allocatable={RESOURCE: 1})
+        assert "no device has this id" not in caplog.text
+        report.fault("wO", "XID 79")
+        report.rescan()
+        said = "Widgets: watch has reported a fault of wO, and no device has this id or unit: the fault counts"
+        await until(lambda: said in caplog.text)
+        report.rescan()
+    assert caplog.text.count("no device has this id") == 1
