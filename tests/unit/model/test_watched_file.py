@@ -85,6 +85,31 @@ def test_a_file_that_is_gone_leaves_its_content_in_force(path: Path, caplog: pyt
     ]
 
 
+def test_a_directory_or_a_file_without_an_end_in_its_place_is_bad(path: Path) -> None:
+    file = WatchedFile(path, parse)
+    path.unlink()
+    path.mkdir()
+    assert file.current == ["a"]
+    assert file.problem is not None
+    assert "cannot be read (Is a directory)" in file.problem[0]
+    path.rmdir()
+    with path.open("wb") as endless:
+        endless.truncate(1 << 40)
+    assert file.current == ["a"]
+    assert file.problem is not None
+    assert "cannot be read (it has more than 1048576 bytes)" in file.problem[0]
+
+
+def test_two_backends_that_read_one_file_have_each_its_own_content(path: Path) -> None:
+    names, sizes = WatchedFile(path, parse), WatchedFile(path, len)
+    replace(path, '["b"]')
+    assert (names.current, sizes.current) == (["b"], 5)
+    replace(path, "[")
+    assert (names.current, sizes.current) == (["b"], 1)
+    assert names.problem is not None
+    assert sizes.problem is None
+
+
 def test_text_of_another_encoding_is_bad(path: Path) -> None:
     file = WatchedFile(path, parse)
     path.write_bytes(b'["\xff"]')
