@@ -76,7 +76,7 @@ async def test_a_driver_in_order_then_without_its_class_and_with_a_claim_that_wa
             greedy["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 4  # there are 3
             await plugin.cluster.apply(greedy, user("waits", by_claim=True), namespace=namespace.name)
             waits = await until_answered(plugin, "dra-claims", "warning")
-            assert f"1 claim without devices for more than 30 s: {namespace.name}/waits-fuse-" in waits["seen"]
+            assert f"1 claim without devices: {namespace.name}/waits-fuse-" in waits["seen"]
             assert waits["remedy"].endswith(f"kubectl -n {namespace.name} describe pod waits")
             await plugin.cluster.delete(CLUSTERS_OWN["DeviceClass"], DRIVER)
             without = await until_answered(plugin, "dra-class", "failed")
@@ -110,7 +110,7 @@ def forbidding(documents: list[Object]) -> list[Object]:
 @pytest.mark.parametrize(
     ("way", "seen", "remedy"),
     [
-        ("role", "a role must grant the verb 'create' on 'resourceslices'", "apply the ClusterRole that kdp manifests"),
+        ("role", "a role must grant the verb 'create' on 'resourceslices'", "apply the ClusterRole and its binding"),
         ("policy", "no slices today", "see which policy refuses"),
     ],
 )
