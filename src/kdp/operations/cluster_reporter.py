@@ -214,9 +214,10 @@ class ClusterReporter:
     async def _keep(self) -> None:
         bad = self._news.bad
         if self._told is not None and bad != self._kept:
-            with suppress(RuntimeError):  # no thread can be started now: the next look tries again
-                await threads.run(partial(self._told.write, sorted(bad)[:MOST_TOLD]), name="kdp-told")
-                self._kept = bad
+            with suppress(RuntimeError):  # no thread can be started now
+                # What could not be kept, the next look tries again.
+                if await threads.run(partial(self._told.write, sorted(bad)[:MOST_TOLD]), name="kdp-told"):
+                    self._kept = bad
 
     @staticmethod
     def _look_at_pods(pods: HolderNews, manager: PluginManager, resources: list[str], now: float) -> list[HeldDevice]:

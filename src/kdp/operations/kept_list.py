@@ -55,8 +55,8 @@ class KeptList:
         """Log that the file is ignored."""
         logger.warning("%s is ignored, so %s: %s", self._path, self._lost, error)
 
-    def write(self, value: list[Any]) -> None:
-        """Keep a list. If the disk takes no file, the log says so, and nothing else changes."""
+    def write(self, value: list[Any]) -> bool:
+        """Keep a list, and return whether the disk has taken it. If not, the log says so once."""
         data = json.dumps({"version": VERSION, self._key: value}).encode()
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,3 +65,6 @@ class KeptList:
             if not self._has_complained:
                 logger.warning("%s: %s cannot be written (%s)", self._lost, self._path, error.strerror)
             self._has_complained = True
+            return False
+        self._has_complained = False
+        return True
