@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -73,7 +74,13 @@ def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
     """Return whether each pod's claim on these drivers has devices. Each claim without devices gets its own reason."""
     classes = {name_of(each): mapping_in(each.get("spec")) for each in facts.classes}
     ours = {name for driver in drivers for name in _classes_of(driver, facts)}
-    told: list[tuple[Object, str, str]] = []
+    said = {path_of(pod): scheduler_says(pod) for pod in facts.waiting}
+
+    @functools.cache  # the claims of one template have the same selectors
+    def unmatched(expressions: tuple[str, ...]) -> str:
+        return printable(fault_of(expressions, facts.slices), _LINE) if facts.slices else ""
+
+    told: list[tuple[str, str]] = []
     young: list[str] = []
     for claim in filter(_waits, facts.claims):
         asked = {name for name, _ in _requests(claim)}
@@ -81,17 +88,22 @@ def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
         if not lost and asked.isdisjoint(ours):
             continue
         age = seconds_since(metadata_of(claim).get("creationTimestamp"), time.time()) or 0.0
-        reason = _no_class(lost, classes) if lost else _no_device(claim, classes, facts)
+        if lost:
+            reason = _no_class(lost, classes)
+        else:
+            selectors = ((*_expressions(classes[name]), *_expressions(each)) for name, each in _requests(claim))
+            reason = next((fault for each in selectors if (fault := unmatched(each))), "")
         remedy = _correct(claim) if reason else f"see what the scheduler says: {_describe_pod(claim)}"
         if lost:
             remedy = f"make the class, as kdp manifests writes it, or {remedy}"
-        reason = reason or _scheduler_on(claim, facts)
+        reason = reason or printable(said.get(f"{_namespace_of(claim)}/{_pod_of(claim)}", ""), _LINE)
         if not reason and age <= WAITED:
             young.append(f"{path_of(claim)} is {age:.0f} s old")
             continue
-        told.append((claim, f"{path_of(claim)}: {reason or f'without devices for {age:.0f} s'}", remedy))
+        told.append((f"{path_of(claim)}: {reason or f'without devices for {age:.0f} s'}", remedy))
     if told:
-        return warning(f"{counted(len(told), 'claim')} without devices: {some([each[1] for each in told])}", told[0][2])
+        seen = f"{counted(len(told), 'claim')} without devices: {some([words for words, _ in told])}"
+        return warning(seen, told[0][1])
     return ok(f"the scheduler has not answered yet: {some(young)}" if young else "no claim of a pod waits")
 
 
@@ -107,18 +119,8 @@ def _no_class(lost: Sequence[str], known: Iterable[str]) -> str:
     return f"there is no DeviceClass {some(lost)}{f'; {slip}' if slip else ''}"
 
 
-def _no_device(claim: Object, classes: Mapping[str, Object], facts: ClusterFacts) -> str:
-    """Return why a request matches no published device. Empty if nothing shows that."""
-    for name, request in _requests(claim):
-        expressions = [*_expressions(classes.get(name, {})), *_expressions(request)]
-        if facts.slices and (fault := fault_of(expressions, facts.slices)):
-            return printable(fault, _LINE)
-    return ""
-
-
 def _correct(claim: Object) -> str:
-    namespace, _, name = path_of(claim).partition("/")
-    look = f"kubectl -n {quoted(namespace)} get resourceclaim {quoted(name)} -o yaml"
+    look = f"kubectl -n {quoted(_namespace_of(claim))} get resourceclaim {quoted(name_of(claim))} -o yaml"
     return f"correct it in the claim, or in its template: {look}; kubectl get deviceclasses"
 
 
@@ -127,13 +129,11 @@ def _pod_of(claim: Object) -> str:
 
 
 def _describe_pod(claim: Object) -> str:
-    return f"kubectl -n {quoted(string_in(metadata_of(claim).get('namespace')))} describe pod {quoted(_pod_of(claim))}"
+    return f"kubectl -n {quoted(_namespace_of(claim))} describe pod {quoted(_pod_of(claim))}"
 
 
-def _scheduler_on(claim: Object, facts: ClusterFacts) -> str:
-    path = f"{string_in(metadata_of(claim).get('namespace'))}/{_pod_of(claim)}"
-    words = next((scheduler_says(pod) for pod in facts.waiting if path_of(pod) == path), "")
-    return printable(words, _LINE)
+def _namespace_of(item: Object) -> str:
+    return string_in(metadata_of(item).get("namespace"))
 
 
 def _owners(claim: Object) -> list[Object]:
@@ -161,11 +161,8 @@ def drivers_of(pod: Object, claims: Sequence[Object]) -> list[str]:
     given = mappings_in(mapping_in(pod.get("spec")).get("resourceClaims"))
     made = mappings_in(mapping_in(pod.get("status")).get("resourceClaimStatuses"))
     named = {string_in(each.get("resourceClaimName")) for each in (*given, *made)}
-    paths = {f"{string_in(metadata_of(pod).get('namespace'))}/{name}" for name in named if name}
-    found: dict[str, None] = {}
-    for claim in claims:
-        allocation = mapping_in(mapping_in(claim.get("status")).get("allocation"))
-        if path_of(claim) in paths:
-            for result in mappings_in(mapping_in(allocation.get("devices")).get("results")):
-                found[string_in(result.get("driver"))] = None
-    return [name for name in found if name]
+    paths = {f"{_namespace_of(pod)}/{name}" for name in named if name}
+    held = [mapping_in(each.get("status")) for each in claims if path_of(each) in paths]
+    devices = [mapping_in(mapping_in(status.get("allocation")).get("devices")) for status in held]
+    results = [result for each in devices for result in mappings_in(each.get("results"))]
+    return list(filter(None, dict.fromkeys(string_in(each.get("driver")) for each in results)))

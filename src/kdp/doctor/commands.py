@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from .living import Plugin
     from .node import Node
 
+FIND_DAEMONSETS: Final = "kubectl get daemonsets -A -o wide"
+
+_LEAST_MEMORY: Final = 64
+"""MiB; with less, Python hardly starts."""
+
 _POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
@@ -57,13 +62,25 @@ def node_name(node: Node) -> str:
     return node.environ.get("KDP_NODE_NAME") or ("" if node.is_pod else platform.node())
 
 
-def give_memory(node: Node, most: int) -> str:
-    """Return the command that gives the container of this process more memory, in MiB."""
-    found = _pod(node, None)
-    if found is None:
-        return "kubectl get daemonsets -A -o wide"
-    namespace, name = quoted(found[0]), quoted(re.sub(r"-[a-z0-9]{5}\Z", "", found[1]))
-    return f"kubectl -n {namespace} set resources daemonset/{name} --limits=memory={most}Mi"
+def give_memory(namespace: str, daemonset: str, limit: int) -> str:
+    """Return the remedy that doubles a container's memory; both names are empty if they are unknown.
+
+    Args:
+        namespace: The DaemonSet's namespace.
+        daemonset: The DaemonSet.
+        limit: The limit that the container has, in bytes.
+    """
+    command = FIND_DAEMONSETS
+    if daemonset:
+        most = f"--limits=memory={max(limit >> 19, _LEAST_MEMORY)}Mi"
+        command = f"kubectl -n {quoted(namespace)} set resources daemonset/{quoted(daemonset)} {most}"
+    return f"give the container more memory: {command}"
+
+
+def daemonset_of(node: Node) -> tuple[str, str]:
+    """Return namespace and name of this process's DaemonSet, by its pod's name. Both are empty if it is unknown."""
+    namespace, name = _pod(node, None) or ("", "")
+    return namespace, re.sub(r"-[a-z0-9]{5}\Z", "", name)
 
 
 def hang_up(node: Node, plugin: Plugin) -> str:

@@ -18,7 +18,7 @@ from ..daemon.limits import check_limits
 from ..errors import ConfigurationError, message_of
 from . import selinux
 from .answers import Answer, failed, not_known, ok, question, quoted, warning
-from .commands import give_memory, kubectl
+from .commands import daemonset_of, give_memory, kubectl
 from .node import PATIENCE, number_of, some, text_of
 from .resources import NO_PLUGIN
 
@@ -92,7 +92,7 @@ def memory(node: Node) -> Answer:
         return ok("this control group has no limit of memory")
     used, most, group = found
     seen = f"{used >> 20} of {most >> 20} MiB are used"
-    remedy = f"give the container more memory: {give_memory(node, max(most >> 19, 64))}"  # twice as much
+    remedy = give_memory(*daemonset_of(node), most)
     killed = re.search(r"^oom_kill (\d+)$", text_of(group / "memory.events"), re.MULTILINE)
     if killed and int(killed[1]):
         return warning(f"{seen}; processes that the kernel killed for lack of it: {killed[1]}", remedy)

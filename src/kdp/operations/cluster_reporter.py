@@ -214,8 +214,8 @@ class ClusterReporter:
     async def _keep(self) -> None:
         bad = self._news.bad
         if self._told is not None and bad != self._kept:
-            with suppress(RuntimeError):  # no thread can be started now
-                # What could not be kept, the next look tries again.
+            # The next look repeats what the disk refuses, or a thread that the system refuses.
+            with suppress(RuntimeError):
                 if await threads.run(partial(self._told.write, sorted(bad)[:MOST_TOLD]), name="kdp-told"):
                     self._kept = bad
 

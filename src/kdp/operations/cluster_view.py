@@ -59,10 +59,14 @@ class PluginPod:
     is_kdp: bool
 
     @property
+    def name(self) -> str:
+        """The DaemonSet's name; of a pod without one, the pod's."""
+        return self.owner or self.pod
+
+    @property
     def title(self) -> str:
-        """Owner and version, in short."""
-        name = self.owner or self.pod
-        return f"{name}:{self.version}" if self.version else name
+        """Name and version, in short."""
+        return f"{self.name}:{self.version}" if self.version else self.name
 
 
 @final
@@ -233,7 +237,7 @@ class ClusterView:
         ready: dict[tuple[str, str], set[str]] = {}
         for node, plugins in self._plugins.items():
             for plugin in plugins:
-                key = plugin.owner or plugin.pod, plugin.version
+                key = plugin.name, plugin.version
                 there.setdefault(key, set()).add(node)
                 if plugin.is_ready:
                     ready.setdefault(key, set()).add(node)

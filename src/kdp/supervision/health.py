@@ -334,9 +334,6 @@ class HealthMonitor:
 
     def strangers(self) -> list[str]:
         """Return the names with faults that no device has, and had not lately, as id or unit: slips of the pen."""
-        if not self._faults:
-            return []
-        self._concerned(())
         return [name for name in self._faults if name not in self._records and not self._is_known(name)]
 
     def clear(self, ids: Iterable[str], *, kind: str, now: float) -> tuple[HealthChange, ...]:
@@ -398,19 +395,23 @@ class HealthMonitor:
     # -- the machine ---------------------------------------------------------------------------------------------------
 
     def _concerned(self, names: Iterable[str]) -> dict[str, None]:
-        if self._units is None:
-            self._units = {}
-            for device in self._found.values():
-                self._units.setdefault(device.unit, []).append(device.id)
         concerned: dict[str, None] = {}
         for name in names:
-            concerned.update(dict.fromkeys(self._units.get(name, ())))
+            concerned.update(dict.fromkeys(self._by_unit().get(name, ())))
             if name in self._found:
                 concerned[name] = None
         return concerned
 
+    def _by_unit(self) -> dict[str, list[str]]:
+        """Return the ids of the devices by unit; made at the first fault after a discovery."""
+        if self._units is None:
+            self._units = {}
+            for device in self._found.values():
+                self._units.setdefault(device.unit, []).append(device.id)
+        return self._units
+
     def _is_known(self, name: str) -> bool:
-        return name in self._found or name in (self._units or ())
+        return name in self._found or name in self._by_unit()
 
     def _record(self, device_id: str, is_new: bool) -> _Record:
         record = self._records[device_id] = _Record(None if is_new else HealthState.HEALTHY)

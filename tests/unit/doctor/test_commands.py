@@ -21,8 +21,8 @@ def test_remedies_had_placeholders_where_the_pod_is_known(tmp_path: Path) -> Non
     node = node_in(tmp_path, environ=IN_POD)
     assert commands.logs(node, tmp_path / "0.sock") == "kubectl -n kube-system logs widgets-x7k2p"
     assert commands.kubectl(node, None, "exec", "-- ps") == "kubectl -n kube-system exec widgets-x7k2p -- ps"
-    assert commands.give_memory(node, 64) == (
-        "kubectl -n kube-system set resources daemonset/widgets --limits=memory=64Mi"
+    assert commands.give_memory(*commands.daemonset_of(node), 32 << 20) == (
+        "give the container more memory: kubectl -n kube-system set resources daemonset/widgets --limits=memory=64Mi"
     )
     without = node_in(tmp_path / "b", environ={**IN_POD, "POD_NAMESPACE": "ns"})  # a pod without an account
     assert commands.logs(without, tmp_path / "0.sock") == "kubectl -n ns logs widgets-x7k2p"

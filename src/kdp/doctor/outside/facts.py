@@ -10,6 +10,7 @@ import attrs
 
 from ...operations.cluster_view import PluginPod, plugin_pod
 from ..answers import Answer, Question, not_known, question
+from ..commands import FIND_DAEMONSETS
 from ..plain import mapping_in, mappings_in, metadata_of, seconds_since, string_in
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ Object = Mapping[str, Any]
 
 FRESH: Final = 600.0
 """Seconds for which something that was refused counts as a fault that lasts."""
-
-FIND_DAEMONSETS: Final = "kubectl get daemonsets -A -o wide"
 
 _MOST_COMMANDS: Final = 3
 
@@ -137,8 +136,7 @@ def ask_pod(plugin: PluginPod, pod: Object, command: str) -> str:
 
 def runs(pod: Object) -> bool:
     """Return whether a container of a pod runs."""
-    states = mappings_in(status_of(pod).get("containerStatuses"))
-    return any(mapping_in(each.get("state")).get("running") is not None for each in states)
+    return any(mapping_in(each.get("state")).get("running") is not None for each in states_of(pod))
 
 
 def asked(id: str, why: str, *needed: str) -> Callable[[Callable[[NodeFacts], Answer]], Question[Once[NodeFacts]]]:
@@ -172,6 +170,11 @@ def age_of(event: Object, now: float) -> float | None:
 def has_ended(pod: Object) -> bool:
     """Return whether a pod has ended, for good."""
     return string_in(status_of(pod).get("phase")) in ("Succeeded", "Failed")
+
+
+def states_of(pod: Object) -> list[Object]:
+    """Return the states of a pod's containers."""
+    return mappings_in(status_of(pod).get("containerStatuses"))
 
 
 def status_of(item: Object) -> Object:

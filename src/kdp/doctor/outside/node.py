@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ...cluster.event_aggregation import COMPONENT
@@ -111,15 +112,15 @@ def events(facts: NodeFacts) -> Answer:
         for event in facts.events.items
         if _is_ours(event) and (age := age_of(event, facts.now)) is not None
     ]
+    over: dict[tuple[str, Device], float] = {}
+    for age, reason, message, is_bad in ours:
+        for subject in () if is_bad else subjects_of(message):
+            over[reason, subject] = min(age, over.get((reason, subject), age))
     found: list[tuple[float, str]] = []
     for age, reason, message, is_bad in ours:
-        if not is_bad or age >= RECENT:
-            continue
-        over: set[Device] = set()
-        for later, good, words, _ in ours:
-            if later <= age and good == ENDED_BY.get(reason):
-                over |= subjects_of(words)
-        if not subjects_of(message) <= over:
+        end = ENDED_BY.get(reason, "")
+        is_over = all(over.get((end, subject), inf) <= age for subject in subjects_of(message))
+        if is_bad and age < RECENT and not is_over:
             found.append((age, printable(f"{reason}: {message}", _LINE)))
     if not found:
         return ok("none in the last hour")

@@ -10,9 +10,10 @@ from ...model.quantities import Quantity
 from ...operations.cluster_view import PluginPod, plugin_pod
 from ...storage.documents import parse_json
 from ..answers import Answer, failed, not_known, ok, quoted, warning
+from ..commands import FIND_DAEMONSETS, give_memory
 from ..node import counted, some
 from ..plain import mapping_in, mappings_in, metadata_of, number_in, path_of, seconds_since, string_in
-from .facts import FIND_DAEMONSETS, FRESH, age_of, ask_pod, asked, status_of
+from .facts import FRESH, age_of, ask_pod, asked, states_of, status_of
 
 if TYPE_CHECKING:
     from .facts import NodeFacts, Object
@@ -26,8 +27,12 @@ _LINE: Final = 300
 
 def of_daemonset(item: Object) -> PluginPod | None:
     """Return the plugin that a DaemonSet runs; None: its pods are no plugins of a kubelet."""
-    template = mapping_in(mapping_in(item.get("spec")).get("template"))
-    return plugin_pod({"metadata": metadata_of(item), "spec": mapping_in(template.get("spec"))})
+    return plugin_pod({"metadata": metadata_of(item), "spec": _pod_spec(item)})
+
+
+def _pod_spec(item: Object) -> Object:
+    """Return the spec of a DaemonSet's pods."""
+    return mapping_in(mapping_in(mapping_in(item.get("spec")).get("template")).get("spec"))
 
 
 def port_of(pod: Object) -> int:
@@ -45,12 +50,8 @@ def port_of(pod: Object) -> int:
 
 def ended_containers(pod: Object) -> list[str]:
     """Return the containers of a pod that have ended at least once, the most restarted first."""
-    states = sorted(_states(pod), key=lambda each: -number_in(each.get("restartCount")))
+    states = sorted(states_of(pod), key=lambda each: -number_in(each.get("restartCount")))
     return [string_in(each.get("name")) for each in states if _last_end(each)]
-
-
-def _states(pod: Object) -> list[Object]:
-    return [*mappings_in(status_of(pod).get("containerStatuses"))]
 
 
 def _last_end(state: Object) -> Object:
@@ -81,8 +82,7 @@ def there(facts: NodeFacts) -> Answer:
 
 
 def _selector(item: Object) -> Object:
-    spec = mapping_in(mapping_in(mapping_in(item.get("spec")).get("template")).get("spec"))
-    return mapping_in(spec.get("nodeSelector"))
+    return mapping_in(_pod_spec(item).get("nodeSelector"))
 
 
 def _lacking(facts: NodeFacts, item: Object) -> list[str]:
@@ -156,7 +156,7 @@ def _state(facts: NodeFacts, pod: Object) -> str:
     moments = [each.get("lastTransitionTime") for each in conditions if each.get("type") in ("Ready", "PodScheduled")]
     ages = [age for moment in moments if (age := seconds_since(moment, facts.now)) is not None]
     since = f" for {_span(min(ages))}" if ages else ""
-    waits = [mapping_in(mapping_in(each.get("state")).get("waiting")) for each in _states(pod)]
+    waits = [mapping_in(mapping_in(each.get("state")).get("waiting")) for each in states_of(pod)]
     words = [f"{string_in(each.get('reason'))} {string_in(each.get('message'))}".strip() for each in waits if each]
     return since + (f", {printable(some(words), _LINE)}" if words else "")
 
@@ -178,7 +178,7 @@ def restarts(facts: NodeFacts) -> Answer:
     remedy = ""
     reboot = _reboot(facts)
     for plugin, pod in facts.plugins():
-        for state in _states(pod):
+        for state in states_of(pod):
             end = _last_end(state)
             age = seconds_since(end.get("finishedAt"), facts.now)
             if not end or (age is not None and age > RECENT) or _ended_by(reboot, age):
@@ -187,25 +187,22 @@ def restarts(facts: NodeFacts) -> Answer:
             since = "" if age is None else f", {_span(age)} ago"
             code = f"{reason}, exit code {number_in(end.get('exitCode'))}{since}"
             told.append(f"{path_of(pod)}: {counted(number_in(state.get('restartCount')), 'restart')}, last: {code}")
-            namespace, _, name = path_of(pod).partition("/")
-            logs = f"read why: kubectl -n {namespace} logs {name} --previous"
-            remedy = remedy or (_give_memory(plugin, pod) if reason == "OOMKilled" else logs)
+            logs = f"read why: kubectl -n {plugin.namespace} logs {plugin.pod} --previous"
+            remedy = remedy or (_more_memory(plugin, pod) if reason == "OOMKilled" else logs)
             said = facts.logs.get(path_of(pod))
             if said is not None and said.text and ended_containers(pod)[0] == state.get("name"):
                 told[-1] += f"; its last line: {printable(said.text, _LINE)}"
     return warning(some(told), remedy) if told else ok(f"none in the last {_span(RECENT)}")
 
 
-def _give_memory(plugin: PluginPod, pod: Object) -> str:
-    """Return the command that doubles the memory of a plugin's containers."""
+def _more_memory(plugin: PluginPod, pod: Object) -> str:
     containers = mappings_in(mapping_in(pod.get("spec")).get("containers"))
     limits = [mapping_in(mapping_in(each.get("resources")).get("limits")).get("memory") for each in containers]
     try:
         most = max(int(Quantity(string_in(each)).value) for each in limits if each)
     except ValueError:  # it has no limit, or an odd one
         most = 128 << 20
-    change = f"set resources daemonset/{plugin.owner} --limits=memory={most >> 19}Mi"
-    return f"give the container more memory: kubectl -n {plugin.namespace} {change}"
+    return give_memory(plugin.namespace, plugin.owner, most)
 
 
 def _reboot(facts: NodeFacts) -> float | None:

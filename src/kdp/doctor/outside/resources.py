@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...cluster.nodes import mounts
-from ...errors import printable
+from ...dra.names import driver_name
+from ...errors import InvalidNameError, printable
 from ...model.spelling import nearest
 from ...operations.cluster_view import ClusterView, is_extended, requests_of
 from ...operations.extended_resources import is_of_kubelet
 from ..answers import Answer, failed, not_known, ok, warning
 from ..claims import drivers_of, scheduler_says
+from ..commands import FIND_DAEMONSETS
 from ..node import counted, some
 from ..plain import mapping_in, metadata_of, path_of, seconds_since, string_in
-from .facts import FIND_DAEMONSETS, FRESH, ask_pod, asked, has_ended, status_of
+from .facts import FRESH, ask_pod, asked, has_ended, status_of
 
 if TYPE_CHECKING:
     from ...operations.cluster_view import ResourceRow
@@ -45,20 +47,26 @@ def allocatable(facts: NodeFacts) -> Answer:
     # driver now.
     unserved = [row for row in rows if row.is_unserved and not facts.pods.problem]
     sick = [row for row in rows if row not in unserved and row.allocatable < row.capacity]
-    if unserved and not _has_driver_now(facts):
-        stay = "pods that have devices keep them, and run on"
-        plugins = [plugin.pod for plugin, _ in facts.device_plugins()]
-        why = f"of {some(plugins)} none is ready" if plugins else "no device plugin's pod is here"
-        return failed(f"{some([*map(_offer, unserved)])}; {why}; {stay}", f"bring the plugin back: {_look(facts)}")
+    plugins = [plugin.pod for plugin, _ in facts.device_plugins()]
+    drivers = [] if plugins else facts.drivers()
+    moved = [row for row in unserved if _driver_of(row.resource) in drivers]
+    gone = [row for row in unserved if row not in moved]
+    now = f"{some([*map(_offer, moved)])}; the devices are those of the DRA driver {some(drivers)} now"
+    why = f"of {some(plugins)} none is ready" if plugins else "no device plugin's pod is here"
+    away = f"{some([*map(_offer, gone)])}; {why}; pods that have devices keep them, and run on"
+    if gone and not drivers:
+        return failed(away, f"bring the plugin back: {_look(facts)}")
     remedy = f"the plugin says why: {facts.ask_plugins()}"
     if any(not row.allocatable for row in sick):
         reason = "their plugin reports them as unhealthy, or its stream has ended"
         return failed(f"{some([*map(_offer, sick)])}; {reason}", remedy)
     if sick:
         return warning(f"{some([*map(_offer, sick)])}; the others are unhealthy", remedy)
-    if unserved:
-        drivers = some(facts.drivers())
-        return ok(f"{some([*map(_offer, unserved)])}; the devices are those of the DRA driver {drivers} now")
+    if gone:  # a driver of another name may have them
+        unless = f"if no driver has taken them over, bring the plugin back: {FIND_DAEMONSETS}"
+        return warning(f"{now}; {away}" if moved else away, unless)
+    if moved:
+        return ok(now)
     return ok(some([f"{row.resource}: {row.allocatable}" for row in rows]) or "it has no extended resource")
 
 
@@ -66,9 +74,12 @@ def _offer(row: ResourceRow) -> str:
     return f"{row.resource}: {row.allocatable} of {counted(row.capacity, 'device')} allocatable"
 
 
-def _has_driver_now(facts: NodeFacts) -> bool:
-    """Return whether the node has no device plugin any more, and a DRA driver publishes devices of it."""
-    return not facts.device_plugins() and bool(facts.drivers())
+def _driver_of(resource: str) -> str:
+    """Return the name that kdp gives the DRA driver of a resource. Empty if the rules for drivers allow none."""
+    try:
+        return driver_name(resource)
+    except InvalidNameError:
+        return ""
 
 
 def _look(facts: NodeFacts) -> str:
@@ -156,18 +167,22 @@ def names(facts: NodeFacts) -> Answer:
         return not_known(f"the cluster has more than {len(facts.offered.items)} nodes", "see all names: kdp nodes")
     known = {name for each in facts.offered.items for name in mapping_in(status_of(each).get("capacity"))}
     known |= {string_in(mapping_in(each.get("spec")).get("extendedResourceName")) for each in facts.classes.items}
-    found: list[tuple[str, str]] = []
+    asking: dict[str, list[str]] = {}
     for pod in facts.waiting.items:
         for name in requests_of(mapping_in(pod.get("spec"))):
             if name not in known:
-                meant = nearest(name, [each for each in sorted(known) if is_extended(each)])
-                slip = "" if meant is None else f"; did you mean {meant}?"
-                found.append((path_of(pod), f"{path_of(pod)} asks for {name}, which no node has{slip}"))
-    if not found:
+                asking.setdefault(name, []).append(path_of(pod))
+    if not asking:
         return ok("each that is asked for is on a node")
-    namespace, _, name = found[0][0].partition("/")
+    offered = [each for each in sorted(known) if is_extended(each)]
+    told: list[str] = []
+    for name, pods in asking.items():
+        meant = nearest(name, offered)
+        slip = "" if meant is None else f"; did you mean {meant}?"
+        told.append(f"{some(pods)} {'asks' if len(pods) == 1 else 'ask'} for {name}, which no node has{slip}")
+    namespace, _, pod_name = next(iter(asking.values()))[0].partition("/")
     remedy = f"correct the name in what makes the pod, or see what there is: kdp nodes; kubectl -n {namespace} get pod"
-    return warning(some([words for _, words in found]), f"{remedy} {name} -o yaml")
+    return warning(some(told), f"{remedy} {pod_name} -o yaml")
 
 
 @asked("outside-pods-terminating", "A deleted pod keeps its devices until it has ended.", "pods", "claims", "slices")

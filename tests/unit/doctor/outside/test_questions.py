@@ -186,6 +186,16 @@ def test_a_node_in_order_has_good_answers_only() -> None:
             "ok",
             f"the devices are those of the DRA driver {DRIVER} now",
         ),
+        (
+            "allocatable",
+            {
+                "node": [node(capacity={"example.com/other": "2"}, allocatable={"example.com/other": "0"})],
+                "pods": [driver()],
+                "slices": [published()],
+            },
+            "warning",
+            "example.com/other: 0 of 2 devices allocatable; no device plugin's pod is here; pods that have",
+        ),
         ("requested", {"node": [node(allocatable={RESOURCE: "0"})], "pods": [user()]}, "ok", "pods keep 1 device"),
         (
             "zero",
