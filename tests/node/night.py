@@ -71,5 +71,5 @@ class NightOfFile(Night):
 def _cards(text: str) -> frozenset[str]:
     found = frozenset(text.split())
     if unknown := sorted(each for each in found if not each.startswith("night")):
-        raise ValueError(f"{unknown[0]!r} is no card; valid is night0")
+        raise ValueError(f"{unknown[0]!r} is no card; for example night0")
     return found

@@ -15,7 +15,7 @@ from kdp_fpga import Fpga
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"mode": "afu"}, "mode='afu': must be one of af, region, regiondevel; valid is mode=af"),
+        ({"mode": "afu"}, "mode='afu': must be one of af, region, regiondevel; for example mode=af"),
         ({"max_temperature": -1.0}, "max_temperature=-1: must be degrees Celsius between 0 and 200"),
         ({"max_temperature": float("nan")}, "max_temperature=nan: must be degrees Celsius between 0 and 200"),
         ({"clear_temperature": 70.0}, "clear_temperature=70 without max_temperature"),

@@ -104,7 +104,7 @@ TWICE = """resources:
 WRONG = [
     ("a list", "[]", "line 1: the document: a list must be a mapping"),
     ("unknown field", "resource: []", "line 1: resource: is an unknown field (did you mean 'resources'?); known are"),
-    ("no name", "resources: [{groups: []}]", "line 1: resources[0]: has no name; valid is"),
+    ("no name", "resources: [{groups: []}]", "line 1: resources[0]: has no name; for example"),
     ("no domain", _config(name="x"), "line 2: resources[0].name: 'x' has no domain, and the file has no 'domain'"),
     ("bad name", _config(name="A_.io/x"), "line 2: resources[0].name: resource name 'A_.io/x': the domain must be"),
     (

@@ -25,18 +25,18 @@ from kdp_nvidia_gpu import NvidiaGpu
         ({"mig_profiles": ["1g.10gb"]}, "mig_profiles=1g.10gb: contradicts mig=none; set mig=mixed or mig=single"),
         (
             {"strategies": ["cdi"], "cdi_dirs": ["etc/cdi"]},
-            "cdi_dirs=etc/cdi: must be an absolute path without '..'; valid is /run/nvidia/driver",
+            "cdi_dirs=etc/cdi: must be an absolute path without '..'; for example /run/nvidia/driver",
         ),
         (
             {"strategies": ["cdi"], "cdi_dirs": []},
-            "cdi_dirs: must name at least one directory; valid is /etc/cdi,/var/run/cdi",
+            "cdi_dirs: must name at least one directory; for example /etc/cdi,/var/run/cdi",
         ),
         ({"mps": 49}, "mps=49: must be 0 (off) or the 2 to 48 containers that share a GPU"),
         (
             {"imex_channels": [-1]},
-            "imex_channels: -1 must be the number of a channel, 0 to 1048575; valid is 0",
+            "imex_channels: -1 must be the number of a channel, 0 to 1048575; for example 0",
         ),
-        ({"hold_down": 0.0}, "hold_down=0: must be a number of seconds above 0, or none; valid is 60"),
+        ({"hold_down": 0.0}, "hold_down=0: must be a number of seconds above 0, or none; for example 60"),
         (
             {"strategies": ["device-nodes", "cdi"], "features": ["gdrcopy", "gds"]},
             (
@@ -46,11 +46,14 @@ from kdp_nvidia_gpu import NvidiaGpu
         ),
         (
             {"dev_root": "/a/../b"},
-            "dev_root=/a/../b: must be an absolute path without '..'; valid is /run/nvidia/driver",
+            "dev_root=/a/../b: must be an absolute path without '..'; for example /run/nvidia/driver",
         ),
         (
             {"xids": ["79"]},
-            "xids: '79' must be CODE=ignore, CODE=fatal or CODE=condition, CODE a number or 'all'; valid is 63=ignore",
+            (
+                "xids: '79' must be CODE=ignore, CODE=fatal or CODE=condition, CODE a number or 'all'; "
+                "for example 63=ignore"
+            ),
         ),
     ],
 )

@@ -113,7 +113,7 @@ def vf(old: str, new: str) -> str:
             '{"configList": [], "configList": []}',
             "f: has the key 'configList' twice, and can be no configuration",
         ),
-        ("pool", "[]", 'f: the document: a list must be an object; valid is for example {"configList": [...]}'),
+        ("pool", "[]", 'f: the document: a list must be an object; for example {"configList": [...]}'),
         (
             "pool",
             SRIOV,
@@ -122,12 +122,12 @@ def vf(old: str, new: str) -> str:
         (
             "pool",
             '{"configList": [{"resourceName": "a", "rdmaHcaMax": 1}]}',
-            'f: configList[0]: selects nothing; valid is for example "selectors": {"vendors": ["15b3"]}',
+            'f: configList[0]: selects nothing; for example "selectors": {"vendors": ["15b3"]}',
         ),
         (
             "pool",
             pool('["15b3"]', '["x"]'),
-            'f: configList[0].selectors.vendors[0]: "x" must be a hexadecimal PCI id; valid is for example "15b3"',
+            'f: configList[0].selectors.vendors[0]: "x" must be a hexadecimal PCI id; for example "15b3"',
         ),
         (
             "pool",
@@ -139,7 +139,7 @@ def vf(old: str, new: str) -> str:
             vf('"vendors": ["15b3"]', '"pfNames": ["eth0#3-1"]'),
             (
                 'f: resourceList[0].selectors.pfNames[0]: "eth0#3-1" must be a name, optionally followed by # and '
-                'numbers or ranges; valid is for example "eth0#0-3,7"'
+                'numbers or ranges; for example "eth0#0-3,7"'
             ),
         ),
         (
@@ -172,7 +172,7 @@ def vf(old: str, new: str) -> str:
             vf('"a",', '"a", "deviceType": "accelerator",'),
             (
                 'f: resourceList[0].deviceType: "accelerator" is not supported: kdp serves virtual functions and '
-                'subfunctions, and sriov-network-device-plugin serves the others; valid is for example "netDevice"'
+                'subfunctions, and sriov-network-device-plugin serves the others; for example "netDevice"'
             ),
         ),
     ],
@@ -205,13 +205,13 @@ def test_ranges() -> None:
     ("options", "sentence"),
     [
         ({"slots": 4}, "slots=4: belongs to the mode hca, and mode is pool; remove one of the two"),
-        ({"mode": "hca", "slots": 0}, "slots=0: must be a number from 1 to 10000; valid is slots=4"),
+        ({"mode": "hca", "slots": 0}, "slots=0: must be a number from 1 to 10000; for example slots=4"),
         ({"pf_names": ["eth0"]}, "pf_names=['eth0']: belongs to the mode vf, and mode is pool; remove one of the two"),
         (
             {"mode": "vf", "pf_names": ["eth0#x"]},
-            "pf_names=eth0#x: must be a name, optionally followed by # and a number or a range; valid is eth0#0-3",
+            "pf_names=eth0#x: must be a name, optionally followed by # and a number or a range; for example eth0#0-3",
         ),
-        ({"vendors": ["mellanox"]}, "vendors=mellanox: must be a hexadecimal PCI id; valid is 15b3"),
+        ({"vendors": ["mellanox"]}, "vendors=mellanox: must be a hexadecimal PCI id; for example 15b3"),
         (
             {"resource_prefix": "a.io"},
             "resource_prefix=a.io: is for the names in a file, and there is no config; give resource=a.io/NAME",

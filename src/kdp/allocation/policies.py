@@ -83,7 +83,7 @@ def check_policy(name: str) -> Policy:
         InvalidValueError: There is none.
     """
     if name not in POLICIES:
-        raise InvalidValueError(f"policy {name!r}: must be one of {', '.join(POLICIES)}; valid is 'linked'")
+        raise InvalidValueError(f"policy {name!r}: must be one of {', '.join(POLICIES)}; for example 'linked'")
     return POLICIES[name]
 
 

@@ -62,7 +62,7 @@ class Problem:
         if missing := [name for name in must if name not in by_id]:
             raise InvalidValueError(f"must-include {missing[0]!r}: must be one of the available devices")
         if size < 1:
-            raise InvalidValueError(f"size {size}: must be 1 or more; valid is 2")
+            raise InvalidValueError(f"size {size}: must be 1 or more; for example 2")
         if size > len(by_id):
             raise InvalidValueError(f"size {size}: only {len(by_id)} devices are available; ask for at most that many")
         if len(must) > size:

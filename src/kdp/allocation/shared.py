@@ -112,7 +112,7 @@ class _Shared(WrappedBackend):
         if base_id(device.id) != device.id:
             raise InvalidNameError(
                 f"device id {device.id!r}: '::' and a number at the end is how the replicas of shared devices are "
-                f"named; valid is {base_id(device.id).rstrip(':') or 'widget-0'!r}"
+                f"named; for example {base_id(device.id).rstrip(':') or 'widget-0'!r}"
             )
         count = self.sharing.count(device, resource)
         if count is None:

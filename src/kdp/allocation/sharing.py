@@ -39,7 +39,7 @@ def replica_id(device_id: str, number: int) -> str:
     if len(device_id) > MAX_BASE_ID_LENGTH:
         raise InvalidNameError(
             f"device id {device_id!r}: a shared device's id must have at most {MAX_BASE_ID_LENGTH} characters, this "
-            f"has {len(device_id)}; valid is 'widget-0'"
+            f"has {len(device_id)}; for example 'widget-0'"
         )
     return f"{device_id}::{number}"
 
@@ -52,7 +52,7 @@ def base_id(name: str) -> str:
 
 def _replicas(count: int) -> int:
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_REPLICAS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidValueError(f"replicas {count!r}: must be a whole number from 1 to {MAX_REPLICAS}; valid is 4")
+        raise InvalidValueError(f"replicas {count!r}: must be a whole number from 1 to {MAX_REPLICAS}; for example 4")
     return count
 
 
@@ -73,7 +73,7 @@ class Override:
     def __attrs_post_init__(self) -> None:
         if not self._name_and_pattern[1]:
             raise InvalidValueError(
-                f"selector {self.selector!r}: must be a pattern of ids or NAME=PATTERN; valid is 'model=A100*'"
+                f"selector {self.selector!r}: must be a pattern of ids or NAME=PATTERN; for example 'model=A100*'"
             )
 
     @property
@@ -95,13 +95,13 @@ def _overrides(value: Iterable[Override]) -> tuple[Override, ...]:
 
 def _placement(value: Placement) -> Placement:
     if value not in PLACEMENTS:
-        raise InvalidValueError(f"placement {value!r}: must be one of {', '.join(PLACEMENTS)}; valid is 'distinct'")
+        raise InvalidValueError(f"placement {value!r}: must be one of {', '.join(PLACEMENTS)}; for example 'distinct'")
     return value
 
 
 def _limit(value: int | None) -> int | None:
     if value is not None and value < 1:
-        raise InvalidValueError(f"limit {value}: must be 1 or more; valid is 1")
+        raise InvalidValueError(f"limit {value}: must be 1 or more; for example 1")
     return value
 
 
@@ -129,7 +129,9 @@ class Sharing:
 
     def __attrs_post_init__(self) -> None:
         if self.replicas is None and not self.overrides:
-            raise InvalidValueError("sharing: nothing is shared; say how many replicas, valid is Sharing(replicas=4)")
+            raise InvalidValueError(
+                "sharing: nothing is shared; say how many replicas, for example Sharing(replicas=4)"
+            )
 
     def count(self, device: Device, resource: str) -> int | None:
         """Return how many replicas a device has; None: it is not shared."""

@@ -167,12 +167,12 @@ def _checked(known: Mapping[str, int], links: Mapping[tuple[str, str], float]) -
     strangers: list[str] = []
     for pair, weight in links.items():
         if not isinstance(pair, tuple) or len(pair) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
-            raise InvalidValueError(f"link {pair!r}: must be a pair of units; valid is ('gpu-0', 'gpu-1')")
+            raise InvalidValueError(f"link {pair!r}: must be a pair of units; for example ('gpu-0', 'gpu-1')")
         a, b = pair
         is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_number or not math.isfinite(weight) or weight < 0:
             raise InvalidValueError(
-                f"link {a!r} to {b!r}: {weight!r} must be a finite number of 0 or more; valid is 50"
+                f"link {a!r} to {b!r}: {weight!r} must be a finite number of 0 or more; for example 50"
             )
         if a not in known or b not in known:
             strangers.append(a if a not in known else b)
@@ -186,7 +186,8 @@ def _checked(known: Mapping[str, int], links: Mapping[tuple[str, str], float]) -
         checked[a, b] = weight
     if strangers and not checked:
         raise InvalidValueError(
-            f"links name {strangers[0]!r}, and no unit of the devices: the keys must be units (Device.unit); valid is "
+            f"links name {strangers[0]!r}, and no unit of the devices: the keys must be units (Device.unit); "
+            "for example "
             f"{next(iter(known), 'gpu-0')!r}"
         )
     return checked

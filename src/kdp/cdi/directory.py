@@ -42,7 +42,7 @@ class CdiDirectory:
             InvalidNameError: The part is no name of a file.
         """
         if "/" in part or "\0" in part:
-            raise InvalidNameError(f"part {part!r} of CDI kind {kind}: must not have '/' or NUL; valid is 'claim-0'")
+            raise InvalidNameError(f"part {part!r} of CDI kind {kind}: must not have '/' or NUL; for example 'claim-0'")
         return self.path / f"{_PREFIX}{kind.replace('/', '_')}{f'_{part}' if part else ''}{_SUFFIX}"
 
     def parts(self, kind: str) -> list[str]:

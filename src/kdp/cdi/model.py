@@ -34,7 +34,7 @@ def _host_path(value: str) -> str:
 
 def _permissions(value: str) -> str:
     if not value or set(value) - set("rwm"):
-        raise InvalidValueError(f"CDI device node permissions {value!r}: must be of 'rwm'; valid is 'rw'")
+        raise InvalidValueError(f"CDI device node permissions {value!r}: must be of 'rwm'; for example 'rw'")
     return value
 
 
@@ -50,7 +50,7 @@ def _uint32(value: int, *, kind: str, least: int = 0, example: str) -> int:
     """Check what the reference library reads into 32 bits without a sign."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_UINT32:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
-            f"CDI {kind} {value!r}: must be a whole number from {least} to {_MOST_UINT32}; valid is {example}"
+            f"CDI {kind} {value!r}: must be a whole number from {least} to {_MOST_UINT32}; for example {example}"
         )
     return value
 
@@ -129,7 +129,7 @@ class CdiMount:
 
 def _interface_name(value: str) -> str:
     if not isinstance(value, str) or not value:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidValueError(f"CDI network interface {value!r}: must be text and not empty; valid is 'net1'")
+        raise InvalidValueError(f"CDI network interface {value!r}: must be text and not empty; for example 'net1'")
     return value
 
 

@@ -150,7 +150,7 @@ def _words(annotation: Any) -> str:
         return "text (str)"
     if isinstance(annotation, typing.ForwardRef):
         return annotation.__forward_arg__
-    return re.sub(r"; valid is \S+", "", describe(annotation))
+    return re.sub(r"; for example \S+", "", describe(annotation))
 
 
 def _plain(value: object) -> bool | float | str | list[object] | None:

@@ -51,7 +51,7 @@ def read(path: Path | None, text: str | None = None) -> ConfigFile:
     if not isinstance(content, dict):
         raise ConfigurationError(
             f"configuration file {path}: must be a mapping of option names to values, this is "
-            f"{kind_of(content)}; valid is 'poll-interval: 10'"
+            f"{kind_of(content)}; for example 'poll-interval: 10'"
         )
     settings: dict[str, GivenValue] = {}
     parameters: dict[str, GivenValue] = {}
@@ -74,7 +74,7 @@ def _parameters(path: Path, value: object) -> dict[str, GivenValue]:
     if not isinstance(value, dict):
         raise ConfigurationError(
             f"configuration file {path}: 'set' must be a mapping of constructor parameters to values, this is "
-            f"{kind_of(value)}; valid is 'set: {{count: 4}}'"
+            f"{kind_of(value)}; for example 'set: {{count: 4}}'"
         )
     return {
         str(name): GivenValue(f"set.{name} in {path}", held)

@@ -26,13 +26,13 @@ class ConversionError(ValueError):
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 _SIMPLE = {
-    bool: "true or false (bool); valid is true",
-    int: "a whole number (int); valid is 4",
-    float: "a number (float); valid is 2.5",
+    bool: "true or false (bool); for example true",
+    int: "a whole number (int); for example 4",
+    float: "a number (float); for example 2.5",
     str: "text (str)",
-    Quantity: "an amount (kdp.Quantity); valid is 80Gi",
-    Version: "a semantic version (kdp.Version); valid is 1.2.0",
-    timedelta: "a duration, or a number of seconds (timedelta); valid is 1m30s",
+    Quantity: "an amount (kdp.Quantity); for example 80Gi",
+    Version: "a semantic version (kdp.Version); for example 1.2.0",
+    timedelta: "a duration, or a number of seconds (timedelta); for example 1m30s",
 }
 _SCHEMAS: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
@@ -51,7 +51,7 @@ def describe(kind: Any) -> str:
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if _is_path(kind):
-        return "a path; valid is /srv/widgets"
+        return "a path; for example /srv/widgets"
     if _is_enum(kind):
         return f"one of {', '.join(_words_of_enum(kind))}"
     origin, arguments = get_origin(kind), get_args(kind)

@@ -231,7 +231,7 @@ def _from_flags(assignments: Sequence[str]) -> dict[str, GivenValue]:
             from ..hardware.snapshot import tokens  # only after a fault
 
             raise ConfigurationError(
-                f"--set: {tokens.shown('', assignment)} must be NAME=VALUE; valid is --set count=4"
+                f"--set: {tokens.shown('', assignment)} must be NAME=VALUE; for example --set count=4"
             )
         texts.setdefault(name, []).append(text)
     return {name: GivenValue(f"--set {name}", held[0] if len(held) == 1 else held) for name, held in texts.items()}

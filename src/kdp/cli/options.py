@@ -120,7 +120,7 @@ class Seconds(click.types.FloatParamType):
             seconds = math.nan
         if not (0 < seconds <= self._most and math.isfinite(seconds)):
             limit = f" and at most {self._most:g}" if math.isfinite(self._most) else ""
-            self.fail(f"{value!r} must be a number of seconds above 0{limit}; valid is 2.5", param, ctx)
+            self.fail(f"{value!r} must be a number of seconds above 0{limit}; for example 2.5", param, ctx)
         return seconds
 
 

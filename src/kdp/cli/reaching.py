@@ -52,7 +52,8 @@ def node_name(_context: click.Context, _parameter: click.Parameter, value: str |
     """Return a node's name that was given, if it can be one."""
     if value is not None and not _NODE_NAME.fullmatch(value):
         raise click.BadParameter(
-            f"{value!r} must be the name of a node: at most 253 small letters, digits, '-' and '.'; valid is 'node-0'"
+            f"{value!r} must be the name of a node: at most 253 small letters, digits, '-' and '.'; "
+            "for example 'node-0'"
         )
     return value
 

@@ -62,7 +62,7 @@ def _refusing() -> Generator[None]:
         raise Unacceptable(f"is refused: {error}") from None
 
 
-def path(value: object, rule: str = "must be a path; valid is '/var/lib/kubelet'") -> Path:
+def path(value: object, rule: str = "must be a path; for example '/var/lib/kubelet'") -> Path:
     """Read a path, made absolute."""
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise Unacceptable(rule)
@@ -80,7 +80,7 @@ def path_or_none(value: object) -> Path | None:
     """Read a path, or ``none``."""
     if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
         return None
-    return path(value, "must be a path, or 'none' for nowhere; valid is '/var/lib/kdp'")
+    return path(value, "must be a path, or 'none' for nowhere; for example '/var/lib/kdp'")
 
 
 @final
@@ -99,7 +99,7 @@ class OneOf:
         from ..model.spelling import hint  # only after a slip
 
         near = hint(value.lower(), self.words) if isinstance(value, str) else ""
-        raise Unacceptable(f"must be one of {', '.join(self.words)}; {near or f'valid is {self.words[0]!r}'}")
+        raise Unacceptable(f"must be one of {', '.join(self.words)}; {near or f'for example {self.words[0]!r}'}")
 
 
 @final
@@ -122,12 +122,12 @@ class Number:
             whole = int(digits[-_MOST_DIGITS:])
             if whole >= self.least and (self.most is None or whole <= self.most):
                 return whole
-        raise Unacceptable(f"must be a whole number {limits}; valid is {self.example}")
+        raise Unacceptable(f"must be a whole number {limits}; for example {self.example}")
 
 
 def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
     """Read ``SELECTOR=NUMBER`` pairs, in their order."""
-    rule = "must be SELECTOR=NUMBER, several with commas, or in a file a mapping; valid is 'model=A100*=8,gpu-1=1'"
+    rule = "must be SELECTOR=NUMBER, several with commas, or in a file a mapping; for example 'model=A100*=8,gpu-1=1'"
     checked: list[tuple[str, int]] = []
     for selector, given in _pairs(value, rule, str.rpartition):
         if not isinstance(selector, str) or not selector or selector.endswith("="):
@@ -164,7 +164,7 @@ def poll_interval(value: object) -> float | None:
     """Read seconds, or ``none`` for never."""
     if value is None or (isinstance(value, str) and value.strip().lower() in ("none", "never")):
         return None
-    rule = "must be a number of seconds above 0, or 'none' for never; valid is 5"
+    rule = "must be a number of seconds above 0, or 'none' for never; for example 5"
     seconds = _number(value, rule)
     if not 0 < seconds < math.inf:
         raise Unacceptable(rule)
@@ -179,7 +179,7 @@ MOST_DURATION: Final = 30 * 24 * 3600.0
 
 def duration(value: object) -> float:
     """Read seconds, or a number with a unit."""
-    rule = "must be from 1 second to 30 days, in seconds or as '90s', '5m' or '1h'; valid is '5m'"
+    rule = "must be from 1 second to 30 days, in seconds or as '90s', '5m' or '1h'; for example '5m'"
     unit = 1.0
     if isinstance(value, str) and value.strip()[-1:].lower() in _UNITS:
         value, unit = value.strip()[:-1], _UNITS[value.strip()[-1].lower()]
@@ -194,7 +194,7 @@ def health_policy(value: object) -> dict[str, float | None]:
     if isinstance(value, HealthPolicy):
         value = attrs.asdict(value)
     if not isinstance(value, (str, Mapping)):
-        raise Unacceptable("must be thresholds by name; valid is 'failures=2,hold_down=30'")
+        raise Unacceptable("must be thresholds by name; for example 'failures=2,hold_down=30'")
     with _refusing():
         return HealthPolicy.numbers(cast("str | Mapping[str, float | None]", value))
 
@@ -202,7 +202,7 @@ def health_policy(value: object) -> dict[str, float | None]:
 def text(value: object) -> str:
     """Read a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise Unacceptable("must be a text; valid is 'node-0'")
+        raise Unacceptable("must be a text; for example 'node-0'")
     return value.strip()
 
 
@@ -230,7 +230,7 @@ def pool(value: object) -> str:
 
 def labels(value: object) -> tuple[tuple[str, str], ...]:
     """Read ``LABEL=VALUE`` pairs, sorted; none: ``all``."""
-    rule = "must be LABEL=VALUE, several with commas, or 'all'; valid is 'example.com/fabric=a'"
+    rule = "must be LABEL=VALUE, several with commas, or 'all'; for example 'example.com/fabric=a'"
     if isinstance(value, str) and value.strip().lower() == "all":
         return ()
     pairs = _pairs(value, rule, str.partition)
@@ -253,12 +253,14 @@ def taint(value: object) -> TaintEffect | None:
     effects["none"] = "None"
     if isinstance(value, str) and value.lower() in effects:
         return effects[value.lower()]
-    raise Unacceptable("must be one of NoSchedule, NoExecute, None, off; valid is 'NoExecute'")
+    raise Unacceptable("must be one of NoSchedule, NoExecute, None, off; for example 'NoExecute'")
 
 
 def address(value: object) -> Address:
     """Read where to listen."""
-    rule = "must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or '[::1]:8080', ':0' for any free port"
+    rule = (
+        "must be ADDRESS:PORT, or :PORT for every address; for example ':8080' or '[::1]:8080', ':0' for any free port"
+    )
     if isinstance(value, Address):
         return value
     if not isinstance(value, str):

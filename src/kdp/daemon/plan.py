@@ -32,7 +32,7 @@ def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
         ConfigurationError: There is none, one is no object of a `DeviceBackend`, or two name the same resource.
     """
     if not backends:
-        raise ConfigurationError("no backend was given; valid is kdp.run(Widgets())")
+        raise ConfigurationError("no backend was given; for example kdp.run(Widgets())")
     checked: list[DeviceBackend] = []
     owners: dict[str, str] = {}
     for backend in backends:

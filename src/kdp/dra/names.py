@@ -67,7 +67,7 @@ def check_driver_name(value: str) -> str:
     if len(value) > MAX_LABEL or not _DRIVER.match(value):
         raise InvalidNameError(
             f"driver name {value!r}: must be a DNS name of at most {MAX_LABEL} lower-case letters, digits, '-' and '.' "
-            "that begins with a letter; valid is for example 'widget.example.com'"
+            "that begins with a letter; for example 'widget.example.com'"
         )
     return value
 
@@ -80,7 +80,7 @@ def check_pool_name(value: str) -> str:
     """
     if len(value) > MAX_OBJECT_NAME or not _POOL.match(value):
         raise InvalidNameError(
-            f"pool {value!r}: must be DNS names with '/' between them, at most 253 characters; valid is 'fabric-a'"
+            f"pool {value!r}: must be DNS names with '/' between them, at most 253 characters; for example 'fabric-a'"
         )
     return value
 

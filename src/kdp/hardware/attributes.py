@@ -106,16 +106,18 @@ class Threshold:
         name, limit, self._sign = ("above", above, 1) if below is None else ("below", below, -1)
         if limit is None or None not in (above, below):
             raise InvalidValueError(
-                f"above={above} and below={below}: give one of them; valid is Threshold(above=90, until=80)"
+                f"above={above} and below={below}: give one of them; for example Threshold(above=90, until=80)"
             )
         limits = cast("tuple[object, ...]", (limit, until))  # of a file or an option they may be texts
         if not all(isinstance(each, (int, float)) and math.isfinite(each) for each in limits):
             raise InvalidValueError(
-                f"{name}={limit!r} and until={until!r}: must be finite numbers; valid is {_VALID[name]}"
+                f"{name}={limit!r} and until={until!r}: must be finite numbers; for example {_VALID[name]}"
             )
         if self._sign * until >= self._sign * limit:  # swapped limits would turn the meaning around
             side = "less than above" if name == "above" else "more than below"
-            raise InvalidValueError(f"{name}={limit} and until={until}: until must be {side}; valid is {_VALID[name]}")
+            raise InvalidValueError(
+                f"{name}={limit} and until={until}: until must be {side}; for example {_VALID[name]}"
+            )
         self._limit = limit
         self._until = until
         self._crossed: set[str] = set()

@@ -193,7 +193,7 @@ class PathWatch:
     def __init__(self, host: NodeFiles, pattern: str) -> None:
         if "**" in pattern:
             raise InvalidValueError(
-                f"pattern {pattern!r}: must not have **, as each directory is watched by itself; valid is "
+                f"pattern {pattern!r}: must not have **, as each directory is watched by itself; for example "
                 "'/run/acme/*/state'"
             )
         self._host = host

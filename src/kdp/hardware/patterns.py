@@ -27,7 +27,7 @@ def absolute(path: str | os.PathLike[str]) -> str:
     """
     text = os.fspath(path)
     if not text.startswith("/"):
-        raise InvalidValueError(f"path {text!r}: must be absolute; valid is '/sys/class/net/*'")
+        raise InvalidValueError(f"path {text!r}: must be absolute; for example '/sys/class/net/*'")
     return text
 
 

@@ -41,7 +41,7 @@ def check_label(what: str, text: str) -> None:
     if not _LABEL.fullmatch(text):
         raise InvalidValueError(
             f"{what} {text!r}: must be at most 63 small letters, digits and dashes, a letter or digit at both ends; "
-            f"valid is 'kdp-widgets'"
+            f"for example 'kdp-widgets'"
         )
 
 
@@ -75,7 +75,7 @@ class LabelRule:
             check_label_value(value)
         except InvalidValueError as error:
             raise InvalidValueError(
-                f"{text!r} must be LABEL=VALUE, LABEL!=VALUE, LABEL, or !LABEL ({error}); valid is "
+                f"{text!r} must be LABEL=VALUE, LABEL!=VALUE, LABEL, or !LABEL ({error}); for example "
                 f"example.com/widget=true"
             ) from None
         if equals:
@@ -119,7 +119,7 @@ class Toleration:
                 raise InvalidValueError(f"the effect must be one of {', '.join(EFFECTS)}")
         except InvalidValueError as error:
             raise InvalidValueError(
-                f"{text!r} must be KEY, KEY=VALUE, or either with :EFFECT ({error}); valid is "
+                f"{text!r} must be KEY, KEY=VALUE, or either with :EFFECT ({error}); for example "
                 f"example.com/widget:NoSchedule, or all, or none"
             ) from None
         return cls(key, value if equals else None, effect if colon else None)
@@ -186,12 +186,13 @@ class Placement:
             check_label("image pull secret", secret)
         if not _QUANTITY.fullmatch(self.memory_limit):
             raise InvalidValueError(
-                f"memory limit {self.memory_limit!r}: must be a number of bytes, with a suffix as Mi; valid is "
+                f"memory limit {self.memory_limit!r}: must be a number of bytes, with a suffix as Mi; for example "
                 f"'{MEMORY}'"
             )
         if not self.image or self.image != "".join(self.image.split()):
             raise InvalidValueError(
-                f"image {self.image!r}: must be a reference without spaces; valid is 'registry.example.com/widgets:1'"
+                f"image {self.image!r}: must be a reference without spaces; "
+                "for example 'registry.example.com/widgets:1'"
             )
 
     @property

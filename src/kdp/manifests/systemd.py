@@ -64,7 +64,7 @@ def unit(deployment: Deployment, *, executable: str) -> str:
     check_label("name", deployment.name)
     if not executable.startswith("/"):
         raise InvalidValueError(
-            f"executable {executable!r}: must be an absolute path on the node; valid is '/usr/local/bin/kdp'"
+            f"executable {executable!r}: must be an absolute path on the node; for example '/usr/local/bin/kdp'"
         )
     # What it is given, and what its arguments name: the program, the class's file, files of parameters.
     places = [folder.path for folder in deployment.folders]

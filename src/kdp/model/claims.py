@@ -39,7 +39,7 @@ TaintEffect = Literal["NoSchedule", "NoExecute", "None"]
 def _effect(value: TaintEffect) -> TaintEffect:
     if value not in get_args(TaintEffect):
         raise InvalidValueError(
-            f"taint effect {value!r}: must be one of {', '.join(get_args(TaintEffect))}; valid is 'NoSchedule'"
+            f"taint effect {value!r}: must be one of {', '.join(get_args(TaintEffect))}; for example 'NoSchedule'"
         )
     return value
 
@@ -98,15 +98,15 @@ class RequestPolicy:
     def _problems(self) -> Iterator[str]:
         has_range = self.min is not None or self.max is not None or self.step is not None
         if self.default is None and not self.valid_values and not has_range:
-            yield "it is empty; valid is kdp.RequestPolicy(default=1)"
+            yield "it is empty; for example kdp.RequestPolicy(default=1)"
         elif self.valid_values and has_range:
             yield "valid_values and a range (min, max, step) exclude each other; give one of them"
         elif self.default is None:
-            yield "default must be given with valid_values and with min; valid is default=1"
+            yield "default must be given with valid_values and with min; for example default=1"
         elif self.valid_values:
             yield from self._problems_of_values(self.default)
         elif has_range and self.min is None:
-            yield "min must be given with max and step; valid is min=1"
+            yield "min must be given with max and step; for example min=1"
         elif self.min is not None:
             yield from self._problems_of_range(self.default, self.min)
 
@@ -115,7 +115,7 @@ class RequestPolicy:
         if len(values) > MAX_POLICY_VALUES:
             yield f"valid_values has {len(values)} amounts; at most {MAX_POLICY_VALUES} are allowed"
         if any(one >= other for one, other in pairwise(values)):
-            yield "valid_values must grow from the first to the last; valid is (1, 2, 4)"
+            yield "valid_values must grow from the first to the last; for example (1, 2, 4)"
         if exact(default) not in values:
             yield f"default {default} must be one of valid_values"
 
@@ -165,7 +165,9 @@ class RequestPolicy:
 
 def _conditions(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):
-        raise InvalidValueError(f"binding conditions {value!r}: must be several texts, not one; valid is [{value!r}]")
+        raise InvalidValueError(
+            f"binding conditions {value!r}: must be several texts, not one; for example [{value!r}]"
+        )
     found = tuple(check_label_name(name) for name in value)
     if not 1 <= len(found) <= MAX_BINDING_CONDITIONS:
         raise InvalidValueError(
@@ -226,7 +228,7 @@ def _text_up_to(most: int) -> Callable[[object, attrs.Attribute[str], str], None
 
 def _addresses(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):
-        raise InvalidValueError(f"network data: ips {value!r}: must be several texts, not one; valid is [{value!r}]")
+        raise InvalidValueError(f"network data: ips {value!r}: must be several texts, not one; for example [{value!r}]")
     found: dict[str, None] = {}
     for text in value:
         try:
@@ -235,7 +237,8 @@ def _addresses(value: Iterable[str]) -> tuple[str, ...]:
             found[str(ip_interface(text))] = None
         except (TypeError, ValueError):
             raise InvalidValueError(
-                f"network data: ip {text!r}: must be an address with the length of its prefix; valid is '192.0.2.5/24'"
+                f"network data: ip {text!r}: must be an address with the length of its prefix; "
+                "for example '192.0.2.5/24'"
             ) from None
     if len(found) > MAX_IPS:
         raise InvalidValueError(f"network data: {len(found)} ips; at most {MAX_IPS} are allowed")
@@ -264,4 +267,4 @@ class NetworkData:
 
     def __attrs_post_init__(self) -> None:
         if not (self.interface_name or self.ips or self.hardware_address):
-            raise InvalidValueError("network data: it is empty; valid is kdp.NetworkData(interface_name='eth1')")
+            raise InvalidValueError("network data: it is empty; for example kdp.NetworkData(interface_name='eth1')")

@@ -168,7 +168,7 @@ def _numa_nodes(value: Iterable[int] | int) -> tuple[int, ...]:
     for given in value if isinstance(value, Iterable) else (value,):
         node = integer(given)
         if node is None or node > MAX_NUMA_NODE:
-            raise InvalidValueError(f"NUMA node {given!r}: must be a number from 0 to {MAX_NUMA_NODE}; valid is 0")
+            raise InvalidValueError(f"NUMA node {given!r}: must be a number from 0 to {MAX_NUMA_NODE}; for example 0")
         if node >= 0:  # sysfs says -1 for "unknown": that is no node (contract section 8)
             nodes.add(node)
     return tuple(sorted(nodes))
@@ -182,7 +182,7 @@ def _edits(value: ContainerEdits) -> ContainerEdits:
 
 def _health(value: Health) -> Health:
     if not isinstance(value, Health):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidValueError(f"health {value!r}: must be kdp.Health; valid is kdp.Health.unhealthy('fan failed')")
+        raise InvalidValueError(f"health {value!r}: must be kdp.Health; for example kdp.Health.unhealthy('fan failed')")
     return value
 
 
@@ -213,7 +213,7 @@ def _attribute(name: str, value: object) -> AttributeValue:
     if number is None:
         raise InvalidValueError(f"attribute {name}={value!r}: must be bool, int, str or kdp.Version")
     if number not in _INT64:
-        raise InvalidValueError(f"attribute {name}={number}: must fit 64 bits; valid is 1")
+        raise InvalidValueError(f"attribute {name}={number}: must fit 64 bits; for example 1")
     return number
 
 
@@ -222,14 +222,14 @@ def _unit(value: str | None) -> str | None:
         return None
     if not isinstance(value, str) or len(value) > MAX_UNIT_LENGTH:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
-            f"unit {value!r:.80}: must be text of at most {MAX_UNIT_LENGTH} characters; valid is '0000:3b:00.0'"
+            f"unit {value!r:.80}: must be text of at most {MAX_UNIT_LENGTH} characters; for example '0000:3b:00.0'"
         )
     return str.__str__(value) or None
 
 
 def _identity(value: str) -> str:
     if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidValueError(f"identity {value!r}: must be text; valid is 'serial FT4A2X'")
+        raise InvalidValueError(f"identity {value!r}: must be text; for example 'serial FT4A2X'")
     return str.__str__(value)
 
 
@@ -248,7 +248,7 @@ def _shareable(value: bool | Mapping[str, RequestPolicy] | None) -> Mapping[str,
     for name, policy in policies.items():
         if not isinstance(policy, RequestPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(
-                f"shareable {name}={policy!r}: must be kdp.RequestPolicy; valid is kdp.RequestPolicy(default=1)"
+                f"shareable {name}={policy!r}: must be kdp.RequestPolicy; for example kdp.RequestPolicy(default=1)"
             )
     return policies
 
@@ -264,12 +264,12 @@ def counter_sets(value: Mapping[str, Mapping[str, Amount]], what: str) -> Mappin
         check_counter_name(name, f"{what}: counter set")
         counters = dict_of(given, f"{what} {name}", {"memory": 1})
         if not counters:
-            raise InvalidValueError(f"{what} {name!r}: must name at least one counter; valid is {{'memory': 1}}")
+            raise InvalidValueError(f"{what} {name!r}: must name at least one counter; for example {{'memory': 1}}")
         for counter, amount in counters.items():
             check_counter_name(counter, f"{what} {name}: counter")
             counters[counter] = checked = check_amount(amount, f"{what} {name}: counter {counter}")
             if exact(checked) < 0:
-                raise InvalidValueError(f"{what} {name}: counter {counter}={amount}: must be 0 or more; valid is 1")
+                raise InvalidValueError(f"{what} {name}: counter {counter}={amount}: must be 0 or more; for example 1")
         sets[name] = FrozenDict(counters)
     return FrozenDict(sets)
 
@@ -280,7 +280,7 @@ def _consumes(value: Mapping[str, Mapping[str, Amount]]) -> Mapping[str, Mapping
 
 def _flag(value: bool, name: str) -> bool:
     if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidValueError(f"{name} {value!r}: must be True or False; valid is True")
+        raise InvalidValueError(f"{name} {value!r}: must be True or False; for example True")
     return value
 
 
@@ -300,7 +300,9 @@ def _taints(value: Iterable[Taint] | Taint) -> tuple[Taint, ...]:
     taints = (value,) if isinstance(value, Taint) else tuple(value)
     for taint in taints:
         if not isinstance(taint, Taint):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidValueError(f"taint {taint!r}: must be kdp.Taint; valid is kdp.Taint(key='example.com/worn')")
+            raise InvalidValueError(
+                f"taint {taint!r}: must be kdp.Taint; for example kdp.Taint(key='example.com/worn')"
+            )
     return taints
 
 
@@ -311,7 +313,7 @@ def _binding_conditions(value: BindingConditions | None) -> BindingConditions | 
 
     if not isinstance(value, BindingConditions):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
-            f"binding conditions {value!r}: must be kdp.BindingConditions; valid is kdp.BindingConditions("
+            f"binding conditions {value!r}: must be kdp.BindingConditions; for example kdp.BindingConditions("
             "conditions=['example.com/attached'], failure_conditions=['example.com/failed'])"
         )
     return value
@@ -433,7 +435,7 @@ class Device:
         """
         number = integer(count)
         if number is None or number < 0:
-            raise InvalidValueError(f"count {count!r}: must be 0 or more; valid is 10")
+            raise InvalidValueError(f"count {count!r}: must be 0 or more; for example 10")
         return [cls(id=f"{prefix}-{i}", edits=edits or ContainerEdits()) for i in range(number)]
 
 

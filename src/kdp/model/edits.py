@@ -58,14 +58,14 @@ def _container_path(value: AnyPath | None) -> str | None:
 def _permissions(value: str) -> str:
     if not isinstance(value, str) or value not in _PERMISSIONS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
-            f"device permissions {value!r}: must be one to three of r (read), w (write) and m (mknod); valid is 'rw'"
+            f"device permissions {value!r}: must be one to three of r (read), w (write) and m (mknod); for example 'rw'"
         )
     return _PERMISSIONS[value]
 
 
 def _read_only(value: bool) -> bool:
     if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidValueError(f"mount's read_only {value!r}: must be True or False; valid is True")
+        raise InvalidValueError(f"mount's read_only {value!r}: must be True or False; for example True")
     return value
 
 
@@ -128,11 +128,13 @@ class Mount:
 
 def _text_tuple(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):
-        raise InvalidValueError(f"{value!r}: must be a sequence of texts, not one text; valid is ['--flag', 'value']")
+        raise InvalidValueError(
+            f"{value!r}: must be a sequence of texts, not one text; for example ['--flag', 'value']"
+        )
     items = tuple(value)
     for item in items:
         if not isinstance(item, str) or not is_utf8(item):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidValueError(f"{item!r}: must be UTF-8 text; valid is ['--flag', 'value']")
+            raise InvalidValueError(f"{item!r}: must be UTF-8 text; for example ['--flag', 'value']")
     return items
 
 
@@ -143,7 +145,7 @@ def _hook_env(value: Iterable[str]) -> tuple[str, ...]:
 def _hook_name(value: HookName) -> HookName:
     if value not in _HOOK_NAMES:
         raise InvalidValueError(
-            f"OCI hook {value!r}: must be one of {', '.join(_HOOK_NAMES)}; valid is 'createContainer'"
+            f"OCI hook {value!r}: must be one of {', '.join(_HOOK_NAMES)}; for example 'createContainer'"
         )
     return value
 
@@ -188,9 +190,13 @@ def _text_mapping(kind: str, value: Mapping[str, str]) -> Mapping[str, str]:
     texts: dict[str, str] = dict_of(value, f"{kind}s", {"NAME": "1"})
     for key, text in texts.items():
         if not isinstance(key, str) or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidValueError(f"{kind} {key!r}={text!r}: name and value must be text; valid is {{'NAME': '1'}}")
+            raise InvalidValueError(
+                f"{kind} {key!r}={text!r}: name and value must be text; for example {{'NAME': '1'}}"
+            )
         if not is_utf8(key) or not is_utf8(text):
-            raise InvalidValueError(f"{kind} {key!r}={text!r}: name and value must be UTF-8; valid is {{'NAME': '1'}}")
+            raise InvalidValueError(
+                f"{kind} {key!r}={text!r}: name and value must be UTF-8; for example {{'NAME': '1'}}"
+            )
     return FrozenDict(texts)
 
 

@@ -52,4 +52,4 @@ def dict_of(value: object, what: str, example: object) -> dict[Any, Any]:
     try:
         return dict(mapping)
     except (TypeError, ValueError):
-        raise InvalidValueError(f"{what} {value!r}: must be a mapping; valid is {example}") from None
+        raise InvalidValueError(f"{what} {value!r}: must be a mapping; for example {example}") from None

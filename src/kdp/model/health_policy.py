@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 def _count(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidValueError(f"{name}={value!r}: must be a whole number of 1 or more; valid is {name}=3")
+        raise InvalidValueError(f"{name}={value!r}: must be a whole number of 1 or more; for example {name}=3")
     return value
 
 
 def _seconds(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= sys.float_info.max:
-        raise InvalidValueError(f"{name}={value!r}: must be a number of seconds above 0; valid is {name}=60")
+        raise InvalidValueError(f"{name}={value!r}: must be a number of seconds above 0; for example {name}=60")
     return float(value)
 
 
@@ -112,7 +112,7 @@ class HealthPolicy:
                 name = name.replace("-", "_")
                 if not equals or name in found:
                     raise InvalidValueError(
-                        f"thresholds {given!r}: must be NAME=NUMBER, separated by commas, each name once; valid is "
+                        f"thresholds {given!r}: must be NAME=NUMBER, separated by commas, each name once; for example "
                         "'failures=2,hold_down=30'"
                     )
                 found[name] = _number(value, name)
@@ -130,7 +130,7 @@ def policy_of(owner: object, numbers: Mapping[str, float | None]) -> HealthPolic
     name, policy = f"{type(owner).__name__}.health_policy", getattr(owner, "health_policy", None)
     if not isinstance(policy, HealthPolicy):
         raise ConfigurationError(
-            f"{name}: {policy!r} must be a kdp.HealthPolicy; valid is kdp.HealthPolicy(failures=2)"
+            f"{name}: {policy!r} must be a kdp.HealthPolicy; for example kdp.HealthPolicy(failures=2)"
         )
     try:
         return policy.changed(numbers)
@@ -148,7 +148,7 @@ def _number(text: str, name: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise InvalidValueError(f"{name}={text}: must be a number; valid is {name}=3") from None
+        raise InvalidValueError(f"{name}={text}: must be a number; for example {name}=3") from None
 
 
 def _check(name: str, number: object) -> None:

@@ -53,21 +53,20 @@ def check_node_label(name: Any, value: Any) -> tuple[str, str]:
         InvalidNameError: A rule is broken; the text has the value and the rule.
     """
     if not isinstance(name, str):
-        raise InvalidNameError(f"label name {shown_value(name)}: must be text; valid is for example {_EXAMPLE!r}")
+        raise InvalidNameError(f"label name {shown_value(name)}: must be text; for example {_EXAMPLE!r}")
     check_label_name(name)
     domain, slash, _ = name.rpartition("/")
     if not slash:
         raise InvalidNameError(
-            f"label name {name!r}: must begin with a domain of yours and a slash; valid is for example {_EXAMPLE!r}"
+            f"label name {name!r}: must begin with a domain of yours and a slash; for example {_EXAMPLE!r}"
         )
     is_allowed = any(domain == each or domain.endswith(f".{each}") for each in _ALLOWED_OF_KUBERNETES)
     if not is_allowed and (domain == "kubernetes.io" or domain.endswith(".kubernetes.io")):
-        raise InvalidNameError(
-            f"label name {name!r}: the domain kubernetes.io is reserved; valid is for example {_EXAMPLE!r}"
-        )
+        raise InvalidNameError(f"label name {name!r}: the domain kubernetes.io is reserved; for example {_EXAMPLE!r}")
     if not isinstance(value, str):
         raise InvalidNameError(
-            f"value {shown_value(value)} of label {name}: must be text, this is {type(value).__name__}; valid is '80GB'"
+            f"value {shown_value(value)} of label {name}: must be text, this is {type(value).__name__}; "
+            "for example '80GB'"
         )
     try:
         return name, check_label_value(value)
@@ -112,7 +111,7 @@ def checked_labels(found: Any) -> tuple[dict[str, str], list[str]]:
 
     if not isinstance(found, Mapping):
         raise InvalidValueError(
-            f"it returned {shown_value(found)}: must map labels to values; valid is {{{_EXAMPLE!r}: '4'}}"
+            f"it returned {shown_value(found)}: must map labels to values; for example {{{_EXAMPLE!r}: '4'}}"
         )
     labels: dict[str, str] = {}
     wrong: list[str] = []

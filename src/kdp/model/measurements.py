@@ -45,11 +45,11 @@ _BASE_UNITS: Final = {
 def _check_name(_instance: object, _field: object, name: Any) -> None:
     rule = "must be lower-case letters, digits and '_', must begin with a letter and have at most 63 characters"
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > LONGEST:
-        raise InvalidValueError(f"measurement {shown_value(name)}: {rule}; valid is 'gpu_utilization'")
+        raise InvalidValueError(f"measurement {shown_value(name)}: {rule}; for example 'gpu_utilization'")
     if (end := name.rpartition("_")[2]) in _TAKEN:
         hint = "; kind='counter' adds it" if end == "total" else ""
         raise InvalidValueError(
-            f"measurement {name!r}: must not end with '{end}', which Prometheus reserves{hint}; valid is "
+            f"measurement {name!r}: must not end with '{end}', which Prometheus reserves{hint}; for example "
             "'gpu_utilization'"
         )
 
@@ -57,22 +57,25 @@ def _check_name(_instance: object, _field: object, name: Any) -> None:
 def _check_unit(_instance: object, _field: object, unit: Any) -> None:
     if not isinstance(unit, str) or (unit and not _NAME.fullmatch(unit)) or len(unit) > LONGEST or unit in _TAKEN:
         raise InvalidValueError(
-            f"unit {shown_value(unit)}: must be lower-case letters, the plural of a base unit, or ''; valid is 'bytes'"
+            f"unit {shown_value(unit)}: must be lower-case letters, the plural of a base unit, or ''; "
+            "for example 'bytes'"
         )
     if unit in _BASE_UNITS:
-        raise InvalidValueError(f"unit {unit!r}: must be a base unit of Prometheus; valid is {_BASE_UNITS[unit]}")
+        raise InvalidValueError(f"unit {unit!r}: must be a base unit of Prometheus; for example {_BASE_UNITS[unit]}")
 
 
 def _check_help(_instance: object, _field: object, text: Any) -> None:
     if not isinstance(text, str) or not text.strip():
         raise InvalidValueError(
-            f"help {shown_value(text)}: must say what is measured; valid is 'Share of time in use.'"
+            f"help {shown_value(text)}: must say what is measured; for example 'Share of time in use.'"
         )
 
 
 def _check_kind(_instance: object, _field: object, kind: Literal["gauge", "counter"]) -> None:
     if kind not in KINDS:
-        raise InvalidValueError(f"kind {shown_value(kind)}: must be {' or '.join(map(repr, KINDS))}; valid is 'gauge'")
+        raise InvalidValueError(
+            f"kind {shown_value(kind)}: must be {' or '.join(map(repr, KINDS))}; for example 'gauge'"
+        )
 
 
 @final

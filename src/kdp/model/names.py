@@ -37,7 +37,7 @@ _NAME_RULE = f"letters, digits, '-', '_' and '.', {_ENDS}"
 
 
 def _refuse(kind: str, value: object, rule: str, example: str) -> InvalidNameError:
-    return InvalidNameError(f"{kind} {value!r}: {rule}; valid is for example {example!r}")
+    return InvalidNameError(f"{kind} {value!r}: {rule}; for example {example!r}")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -27,7 +27,7 @@ def _capabilities(names: Iterable[str]) -> tuple[str, ...]:
 def _check_capabilities(_needs: object, _field: object, names: tuple[str, ...]) -> None:
     for name in names:
         if not name.isascii() or not name.replace("_", "").isalpha():
-            raise InvalidValueError(f"capability {name!r}: must be a Linux capability's name; valid is 'SYS_ADMIN'")
+            raise InvalidValueError(f"capability {name!r}: must be a Linux capability's name; for example 'SYS_ADMIN'")
 
 
 def _check_paths(_needs: object, field: attrs.Attribute[tuple[str, ...]], paths: tuple[str, ...]) -> None:
@@ -35,7 +35,7 @@ def _check_paths(_needs: object, field: attrs.Attribute[tuple[str, ...]], paths:
         if not path.startswith("/") or posixpath.normpath(path) != path:
             raise InvalidValueError(
                 f"{field.name} {path!r}: must be an absolute path of the node without '..' or a slash at its end; "
-                f"valid is '/sys'"
+                f"for example '/sys'"
             )
 
 
@@ -44,7 +44,7 @@ def _check_labels(_needs: object, _field: object, labels: tuple[str, ...]) -> No
         name, equals, value = label.partition("=")
         if not equals:
             raise InvalidValueError(
-                f"node_labels {label!r}: must be LABEL=VALUE; valid is "
+                f"node_labels {label!r}: must be LABEL=VALUE; for example "
                 f"'feature.node.kubernetes.io/pci-10de.present=true'"
             )
         check_label_name(name)

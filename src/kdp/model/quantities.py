@@ -35,7 +35,7 @@ _FACTORS = {
 
 def _quantity(value: str) -> str:
     if not _QUANTITY.match(value):
-        raise InvalidValueError(f"quantity {value!r}: must be a number with a Kubernetes suffix; valid is '80Gi'")
+        raise InvalidValueError(f"quantity {value!r}: must be a number with a Kubernetes suffix; for example '80Gi'")
     return value
 
 
@@ -102,7 +102,7 @@ def check_amount(value: Amount, what: str) -> Amount:
     """
     amount = value if isinstance(value, Quantity) else integer(value)
     if amount is None:
-        raise InvalidValueError(f"{what}={value!r}: must be int or kdp.Quantity; valid is Quantity('80Gi')")
+        raise InvalidValueError(f"{what}={value!r}: must be int or kdp.Quantity; for example Quantity('80Gi')")
     return amount
 
 

@@ -214,7 +214,7 @@ class ClusterReporter:
     async def _keep(self) -> None:
         bad = self._news.bad
         if self._told is not None and bad != self._kept:
-            # The next look repeats what the disk refuses, or a thread that the system refuses.
+            # If the disk refuses the list, or the system a thread, the next look tries again.
             with suppress(RuntimeError):
                 if await threads.run(partial(self._told.write, sorted(bad)[:MOST_TOLD]), name="kdp-told"):
                     self._kept = bad

@@ -58,11 +58,12 @@ def parse_assignment(text: str) -> tuple[str, int]:
     """
     name, equals, digits = text.partition("=")
     if not equals:
-        raise ConfigurationError(f"{text!r}: must be NAME=NUMBER; valid is {_EXAMPLE}")
+        raise ConfigurationError(f"{text!r}: must be NAME=NUMBER; for example {_EXAMPLE}")
     is_number = digits.isascii() and digits.isdigit() and len(digits) < 20
     if not is_number or not 1 <= int(digits) <= MOST:
         raise ConfigurationError(
-            f"{text!r}: the number must be a whole one from 1 to {MOST}; valid is {_EXAMPLE}. To take a resource away, "
+            f"{text!r}: the number must be a whole one from 1 to {MOST}; "
+            f"for example {_EXAMPLE}. To take a resource away, "
             "use 'kdp node withdraw'"
         )
     return parse_name(name), int(digits)

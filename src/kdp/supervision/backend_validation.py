@@ -106,15 +106,15 @@ def check_pre_start(backend: DeviceBackend) -> str | None:
 
 def _resource(value: Any) -> None:
     if value is not None:
-        check_resource_name(_text(value, "a resource's name or None; valid is 'example.com/widget'"))
+        check_resource_name(_text(value, "a resource's name or None; for example 'example.com/widget'"))
 
 
 def _resources(value: Any) -> None:
-    rule = "a sequence of resources' names; valid is ['example.com/widget']"
+    rule = "a sequence of resources' names; for example ['example.com/widget']"
     if isinstance(value, str) or not isinstance(value, Collection):
         raise InvalidValueError(f"{value!r} must be {rule}")
     for name in value:  # pyright: ignore[reportUnknownVariableType]
-        check_resource_name(_text(name, "a resource's name; valid is 'example.com/widget'"))
+        check_resource_name(_text(name, "a resource's name; for example 'example.com/widget'"))
 
 
 def _joined_env(value: Any) -> None:
@@ -123,21 +123,21 @@ def _joined_env(value: Any) -> None:
         for pair in value.items()  # pyright: ignore[reportUnknownVariableType]
         for text in pair  # pyright: ignore[reportUnknownVariableType]
     ):
-        raise InvalidValueError(f"{value!r} must map variables to separators; valid is {{'WIDGETS': ','}}")
+        raise InvalidValueError(f"{value!r} must map variables to separators; for example {{'WIDGETS': ','}}")
 
 
 def _policy(value: Any) -> None:
     if value is not None:
         from ..allocation.policies import check_policy  # late: few backends have a policy
 
-        check_policy(_text(value, "the name of a policy or None; valid is 'packed'"))
+        check_policy(_text(value, "the name of a policy or None; for example 'packed'"))
 
 
 def _unused_hooks(value: Any) -> None:
     if isinstance(value, str) or not isinstance(value, Collection):
-        raise InvalidValueError(f"{value!r} must be a collection of hooks' names; valid is ('released',)")
+        raise InvalidValueError(f"{value!r} must be a collection of hooks' names; for example ('released',)")
     for name in value:  # pyright: ignore[reportUnknownVariableType]
-        _text(name, "a hook's name; valid is 'released'")
+        _text(name, "a hook's name; for example 'released'")
 
 
 def _measurements(value: Any) -> None:
@@ -181,9 +181,9 @@ _CHECKS = {
     "resources": _resources,
     "poll_interval": _must(
         lambda value: value is None or (_is_number(value) and 0 < value < math.inf),
-        "be a number of seconds above 0, or None for never; valid is 5.0",
+        "be a number of seconds above 0, or None for never; for example 5.0",
     ),
-    "stale_after": _must(lambda value: _is_number(value) and value >= 0, "be a number of seconds; valid is 30.0"),
+    "stale_after": _must(lambda value: _is_number(value) and value >= 0, "be a number of seconds; for example 30.0"),
     "joined_env": _joined_env,
     "policy": _policy,
     "release_policy": _must(lambda value: value in ("notify", "scrub"), "be 'notify' or 'scrub'"),
@@ -191,7 +191,7 @@ _CHECKS = {
     "measurements": _measurements,
     "prepares_every_start": _must(lambda value: value is None or isinstance(value, bool), "be True, False, or None"),
     "measure_interval": _must(
-        lambda value: _is_number(value) and 0 < value < math.inf, "be a number of seconds above 0; valid is 10.0"
+        lambda value: _is_number(value) and 0 < value < math.inf, "be a number of seconds above 0; for example 10.0"
     ),
 }
 

@@ -114,7 +114,7 @@ class Measuring:
         """
         if not isinstance(found, Mapping):
             raise InvalidValueError(
-                f"it returned {_shown(found)}: must map device ids to measurements; valid is "
+                f"it returned {_shown(found)}: must map device ids to measurements; for example "
                 "{'gpu-0': {'gpu_utilization': 0.5}}"
             )
         values: dict[str, Measured] = {}

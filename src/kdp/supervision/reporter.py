@@ -56,7 +56,7 @@ class EventReporter:
         ids, kind = _names(ids_or_unit), _kind(kind)
         text = plain_text(reason, "the reason of Reporter.fault")
         if not text:
-            raise InvalidValueError("fault(..., ''): the reason must say what is wrong; valid is 'XID 79'")
+            raise InvalidValueError("fault(..., ''): the reason must say what is wrong; for example 'XID 79'")
         self._queue((ids, text, kind))
 
     def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:

@@ -172,7 +172,7 @@ def test_a_renamed_resource_is_the_static_one_too() -> None:
 def test_an_id_that_reads_like_a_replicas_is_refused(replicas: int | None, overrides: tuple[Override, ...]) -> None:
     inner = Gpus()
     inner.devices = [Device(id="card::1")]
-    with pytest.raises(InvalidValueError, match=r"device id 'card::1': '::' and a number .* valid is 'card'"):
+    with pytest.raises(InvalidValueError, match=r"device id 'card::1': '::' and a number .* for example 'card'"):
         share(inner, Sharing(replicas=replicas, overrides=overrides)).discover()
 
 

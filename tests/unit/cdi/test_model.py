@@ -89,10 +89,10 @@ def test_what_the_specification_forbids_is_refused(wrong: Any, sentence: str) ->
 @pytest.mark.parametrize(
     ("field", "sentence"),
     [
-        ("file_mode", "CDI device node file mode {}: must be a whole number from 0 to 4294967295; valid is 0o660"),
-        ("uid", "CDI device node uid {}: must be a whole number from 0 to 4294967295; valid is 1000"),
-        ("gid", "CDI device node gid {}: must be a whole number from 0 to 4294967295; valid is 44"),
-        ("additional_gids", "CDI additional group {}: must be a whole number from 1 to 4294967295; valid is 44"),
+        ("file_mode", "CDI device node file mode {}: must be a whole number from 0 to 4294967295; for example 0o660"),
+        ("uid", "CDI device node uid {}: must be a whole number from 0 to 4294967295; for example 1000"),
+        ("gid", "CDI device node gid {}: must be a whole number from 0 to 4294967295; for example 44"),
+        ("additional_gids", "CDI additional group {}: must be a whole number from 1 to 4294967295; for example 44"),
     ],
 )
 def test_a_number_that_does_not_fit_into_32_bits_does_not_spoil_a_whole_file(field: str, sentence: str) -> None:

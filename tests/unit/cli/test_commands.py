@@ -155,7 +155,7 @@ def test_kdps_own_frames_stood_before_a_vendors_mistake(target: str, tmp_path: P
             ["{target}", "--set", "count=x"],
             "kdp devices: --set count: 'x' does not fit; Widgets expects a whole number (int)",
         ),
-        (["{target}", "--set", "count"], "kdp devices: --set: 'count' must be NAME=VALUE; valid is --set count=4"),
+        (["{target}", "--set", "count"], "kdp devices: --set: 'count' must be NAME=VALUE; for example --set count=4"),
         (["{target}", "--config", "/none"], "kdp devices: configuration file /none: cannot be read (No such file"),
         (["nothing"], "kdp devices: target 'nothing': no such entry point"),
     ],

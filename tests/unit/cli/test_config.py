@@ -58,7 +58,11 @@ ALIASES = "set:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("c.yaml", "pol-interval: 1", "unknown key 'pol-interval'; did you mean 'poll-interval'?"),
         ("c.yaml", "1: 1", "unknown key '1'; known are "),
         ("c.ini", "", "'.ini' is no known suffix; name it .yaml, .json, or .toml"),
-        ("c.yaml", "- a", "must be a mapping of option names to values, this is a list; valid is 'poll-interval: 10'"),
+        (
+            "c.yaml",
+            "- a",
+            "must be a mapping of option names to values, this is a list; for example 'poll-interval: 10'",
+        ),
         ("c.yaml", "a: [", "is not valid YAML: while parsing a flow"),
         ("c.json", "{", "is not valid JSON: Expecting property name"),
         ("c.toml", "a = ", "is not valid TOML: Invalid value (at "),
@@ -74,7 +78,11 @@ ALIASES = "set:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("c.toml", f"set = {'[' * 5000}{']' * 5000}", "is not valid TOML: it is nested too deeply"),
         ("c.toml", f"set = {{n = 0x1{'0' * 5000}}}", "is not valid TOML: it has a number with too many digits"),
         ("c.json", '{"set": {"n": NaN}}', "is not valid JSON: NaN is not a number in JSON"),
-        ("c.yaml", "set: 3", "'set' must be a mapping of constructor parameters to values, this is an int; valid is"),
+        (
+            "c.yaml",
+            "set: 3",
+            "'set' must be a mapping of constructor parameters to values, this is an int; for example",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_name(tmp_path: Path, name: str, text: str, sentence: str) -> None:

@@ -208,10 +208,13 @@ def test_a_value_for_one_target_goes_there_only_and_before_one_for_all(write: Wr
     [
         (
             {"path": "x", "count": "many"},
-            "--set count: 'many' does not fit; Widgets expects a whole number (int); valid",
+            "--set count: 'many' does not fit; Widgets expects a whole number (int); for example",
         ),
         ({"cunt": "1"}, "--set cunt: there is no parameter 'cunt'; Widgets has path, count, price"),
-        ({}, "target 'Widgets': Widgets needs the parameter 'path'; expected --set path=VALUE with a path; valid is"),
+        (
+            {},
+            "target 'Widgets': Widgets needs the parameter 'path'; expected --set path=VALUE with a path; for example",
+        ),
         (
             {"path": "x", "price": "3"},
             "--set price: the annotation 'Decimal | None' of this parameter of Widgets cannot be resolved; expected a",
@@ -257,7 +260,7 @@ class X(kdp.DeviceBackend):
     ("values", "sentence"),
     [
         ({"token": ["Kx9-hunter2"]}, "--set token: ['***'] does not fit; X expects text (str)"),
-        ({"pin": "Kx9-hunter2"}, "--set pin: '***' does not fit; X expects a whole number (int); valid is 4"),
+        ({"pin": "Kx9-hunter2"}, "--set pin: '***' does not fit; X expects a whole number (int); for example 4"),
         ({"credentials": {"password": "Kx9-hunter2"}}, "(no ***)"),
         (
             {"token": "Kx9-hunter2"},

@@ -59,9 +59,9 @@ WRONG = {
         "alive": "ready|live: 'alive' is not one of 'ready', 'live'",
     },
     "status": {
-        "--watch nan": "--watch: 'nan' must be a number of seconds above 0; valid is 2.5",
-        "--watch soon": "--watch: 'soon' must be a number of seconds above 0; valid is 2.5",
-        "--watch 0": "--watch: '0' must be a number of seconds above 0; valid is 2.5",
+        "--watch nan": "--watch: 'nan' must be a number of seconds above 0; for example 2.5",
+        "--watch soon": "--watch: 'soon' must be a number of seconds above 0; for example 2.5",
+        "--watch 0": "--watch: '0' must be a number of seconds above 0; for example 2.5",
     },
     "backends": {
         # It ended with a traceback.
@@ -82,7 +82,7 @@ WRONG = {
         "widget.example.com": "--pool is missing; give the name of the pool, as --pool fabric",
     },
     "simulate": {
-        "w.py:Widgets --deadline x": "--deadline: 'x' must be a number of seconds above 0; valid is 2.5",
+        "w.py:Widgets --deadline x": "--deadline: 'x' must be a number of seconds above 0; for example 2.5",
         "w.py:Widgets --profile k1": "--profile: 'k1' is not known for --mode device-plugin; known are k132, k134,",
         # It ended with a traceback.
         "w.py:Widgets --mode dra --profile k132": "--profile: 'k132' is not known for --mode dra; known are k134, k136",

@@ -54,7 +54,7 @@ def test_an_address_is_a_host_and_a_port(text: str, value: Address) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        ("http", "8080", "KDP_HTTP: '8080' must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or"),
+        ("http", "8080", "KDP_HTTP: '8080' must be ADDRESS:PORT, or :PORT for every address; for example ':8080' or"),
         ("http", "::1:80", "KDP_HTTP: '::1:80' must be ADDRESS:PORT"),
         ("http", ":99999", "KDP_HTTP: ':99999' must be ADDRESS:PORT"),
         ("poll_interval", "nan", "KDP_POLL_INTERVAL: 'nan' must be a number of seconds above 0"),
@@ -63,16 +63,16 @@ def test_an_address_is_a_host_and_a_port(text: str, value: Address) -> None:
             "failures=0",
             "KDP_HEALTH_POLICY: 'failures=0' is refused: failures=0: must be a whole number of 1 or more",
         ),
-        ("health_policy", 3, "KDP_HEALTH_POLICY: 3 must be thresholds by name; valid is 'failures=2,hold_down=30'"),
+        ("health_policy", 3, "KDP_HEALTH_POLICY: 3 must be thresholds by name; for example 'failures=2,hold_down=30'"),
         (
             "log_level",
             "Warn",
             "KDP_LOG_LEVEL: 'Warn' must be one of debug, info, warning, error; did you mean 'warning'",
         ),
-        ("kubelet_root", 3, "KDP_KUBELET_ROOT: 3 must be a path; valid is '/var/lib/kubelet'"),
+        ("kubelet_root", 3, "KDP_KUBELET_ROOT: 3 must be a path; for example '/var/lib/kubelet'"),
         ("evict_after", "soon", "KDP_EVICT_AFTER: 'soon' must be from 1 second to 30 days, in seconds or as '90s'"),
         ("evict_after", "721h", "KDP_EVICT_AFTER: '721h' must be from 1 second to 30 days"),
-        ("evict_limit", "0", "KDP_EVICT_LIMIT: '0' must be a whole number from 1 to 1000; valid is 3"),
+        ("evict_limit", "0", "KDP_EVICT_LIMIT: '0' must be a whole number from 1 to 1000; for example 3"),
         ("startup_taint", "a b", "KDP_STARTUP_TAINT: 'a b' is refused: "),
     ],
 )

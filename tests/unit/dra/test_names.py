@@ -60,7 +60,7 @@ def test_a_driver_has_its_resources_name_the_other_way_round(resource: str, name
 
 @pytest.mark.parametrize("resource", ["example.com/3d", f"example.com/{'x' * 60}"])
 def test_a_resource_that_makes_no_driver_name_is_refused(resource: str) -> None:
-    with pytest.raises(InvalidNameError, match=r"begins with a letter; valid is for example 'widget.example.com'$"):
+    with pytest.raises(InvalidNameError, match=r"begins with a letter; for example 'widget.example.com'$"):
         driver_name(resource)
 
 

@@ -244,7 +244,7 @@ def test_a_relative_path_found_nothing_or_another_place(node: Host, path: str) -
     for host in (Host(), node):
         for ask in (host.glob, host.directories, host.directory, host.reading, host.read_bytes):
             for form in (path, Path(path)):
-                with pytest.raises(InvalidValueError, match=r"must be absolute; valid is '/sys/class/net/\*'"):
+                with pytest.raises(InvalidValueError, match=r"must be absolute; for example '/sys/class/net/\*'"):
                     ask(form)
 
 

@@ -33,8 +33,8 @@ def test_each_device_has_its_own_state() -> None:
 @pytest.mark.parametrize(
     ("limits", "rule"),
     [
-        ({"above": 85, "until": 95}, r"above=85 and until=95: until must be less than above; valid is Thr.*e=90"),
-        ({"below": 800, "until": 500}, r"below=800 and until=500: until must be more than below; valid is .*w=500"),
+        ({"above": 85, "until": 95}, r"above=85 and until=95: until must be less than above; for example Thr.*e=90"),
+        ({"below": 800, "until": 500}, r"below=800 and until=500: until must be more than below; for example .*w=500"),
     ],
 )
 def test_swapped_limits_turned_the_meaning_around(limits: Any, rule: str) -> None:

@@ -228,7 +228,7 @@ def test_a_file_of_a_device_in_sysfs_was_not_writable() -> None:
     [
         ({"host_paths": ["sys"]}, "host_paths 'sys': must be an absolute path"),
         ({"injected_nodes": ["nvidia*"]}, "injected_nodes 'nvidia\\*': must be an absolute path"),
-        ({"capabilities": ["SYS ADMIN"]}, "capability 'SYS ADMIN': must be .* valid is 'SYS_ADMIN'"),
+        ({"capabilities": ["SYS ADMIN"]}, "capability 'SYS ADMIN': must be .* for example 'SYS_ADMIN'"),
     ],
 )
 def test_a_need_that_nobody_could_meet_is_refused_when_it_is_told(given: dict[str, Any], sentence: str) -> None:

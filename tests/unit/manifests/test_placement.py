@@ -27,7 +27,7 @@ def test_what_is_asked_for_of_a_label(text: str, expression: dict[str, object]) 
 @pytest.mark.parametrize("text", ["", "a=b c", "a/b/c"])
 def test_a_rule_that_the_api_would_refuse_is_refused_with_a_valid_one(text: str) -> None:
     with pytest.raises(
-        InvalidValueError, match=f"^{re.escape(repr(text))} must be .* valid is example.com/widget=true"
+        InvalidValueError, match=f"^{re.escape(repr(text))} must be .* for example example.com/widget=true"
     ):
         LabelRule.parse(text)
 
@@ -47,7 +47,7 @@ def test_a_toleration(text: str, document: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("text", ["", "gpu:noexecute"])
 def test_a_toleration_that_the_api_would_refuse_is_refused(text: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"valid is example.com/widget:NoSchedule, or all, or none$"):
+    with pytest.raises(InvalidValueError, match=r"for example example.com/widget:NoSchedule, or all, or none$"):
         Toleration.parse(text)
 
 

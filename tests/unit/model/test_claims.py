@@ -25,7 +25,7 @@ def test_a_taint_keeps_new_claims_away_unless_it_says_otherwise() -> None:
         ({"key": "x", "value": "a b"}, "^label value 'a b'"),
         (
             {"key": "x", "effect": "Evict"},
-            "^taint effect 'Evict': must be one of NoSchedule, NoExecute, None; valid is 'NoSchedule'$",
+            "^taint effect 'Evict': must be one of NoSchedule, NoExecute, None; for example 'NoSchedule'$",
         ),
     ],
 )
@@ -52,7 +52,7 @@ def test_what_a_claim_may_ask_for(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, r"^request policy: it is empty; valid is kdp.RequestPolicy\(default=1\)$"),
+        ({}, r"^request policy: it is empty; for example kdp.RequestPolicy\(default=1\)$"),
         ({"default": 1, "valid_values": [1], "min": 1}, "exclude each other"),
         ({"valid_values": [1]}, "default must be given with valid_values and with min"),
         ({"default": 1, "max": 1}, "min must be given with max and step"),
@@ -126,7 +126,7 @@ def test_network_data_has_each_address_once_as_the_api_writes_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, r"^network data: it is empty; valid is kdp.NetworkData\(interface_name='eth1'\)$"),
+        ({}, r"^network data: it is empty; for example kdp.NetworkData\(interface_name='eth1'\)$"),
         ({"interface_name": "x" * 257}, "^network data: interface_name 'x+': must have at most 256 bytes$"),
         ({"ips": "192.0.2.5/24"}, r"^network data: ips '192.0.2.5/24': must be several texts, not one"),
         ({"ips": ["192.0.2.5"]}, "^network data: ip '192.0.2.5': must be an address with the length of its prefix"),

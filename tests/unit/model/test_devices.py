@@ -30,7 +30,7 @@ def test_numa_nodes_are_sorted_and_minus_one_means_none(nodes: list[int], found:
 
 @pytest.mark.parametrize("node", [64, True])
 def test_a_numa_node_is_a_small_number(node: Any) -> None:
-    with pytest.raises(InvalidValueError, match=r"^NUMA node .*: must be a number from 0 to 63; valid is 0$"):
+    with pytest.raises(InvalidValueError, match=r"^NUMA node .*: must be a number from 0 to 63; for example 0$"):
         Device(id="a", numa_nodes=[node])
 
 
@@ -40,7 +40,7 @@ def test_a_numa_node_is_a_small_number(node: Any) -> None:
         ({"id": ""}, "^device id ''"),
         (
             {"id": "a", "health": True},
-            r"^health True: must be kdp.Health; valid is kdp.Health.unhealthy\('fan failed'\)$",
+            r"^health True: must be kdp.Health; for example kdp.Health.unhealthy\('fan failed'\)$",
         ),
         ({"id": "a", "edits": {}}, r"^edits \{\}: must be kdp.ContainerEdits, this is a dict$"),
         ({"id": "a", "resource": "widget"}, "^resource name 'widget'"),
@@ -74,7 +74,7 @@ def test_counted_devices_are_alike_but_for_their_ids() -> None:
     devices = Device.counted("seat", 3)
     assert [device.id for device in devices] == ["seat-0", "seat-1", "seat-2"]
     assert Device.counted("seat", 0) == []
-    with pytest.raises(InvalidValueError, match=r"^count -1: must be 0 or more; valid is 10$"):
+    with pytest.raises(InvalidValueError, match=r"^count -1: must be 0 or more; for example 10$"):
         Device.counted("seat", -1)
 
 
@@ -148,7 +148,7 @@ def test_quantities_in_kubernetes_notation(text: str, value: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "1K", "1.2.3", "1\n", "1e999999999"])
 def test_other_quantities_are_refused_with_an_example(text: str) -> None:
-    with pytest.raises(InvalidValueError, match=r": must be a number with a Kubernetes suffix; valid is '80Gi'$"):
+    with pytest.raises(InvalidValueError, match=r": must be a number with a Kubernetes suffix; for example '80Gi'$"):
         Quantity(text)
 
 
@@ -232,7 +232,7 @@ def test_one_numa_node_was_a_bare_error() -> None:
     assert Device(id="a", numa_nodes=one).numa_nodes == (1,)
     for value in (1.5, True, ["0"]):
         wrong: Any = value
-        with pytest.raises(InvalidValueError, match="must be a number from 0 to 63; valid is 0"):
+        with pytest.raises(InvalidValueError, match="must be a number from 0 to 63; for example 0"):
             Device(id="a", numa_nodes=wrong)
 
 

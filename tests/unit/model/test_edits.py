@@ -25,7 +25,9 @@ def test_a_node_keeps_its_path_and_gets_no_mknod() -> None:
 
 @pytest.mark.parametrize("permissions", ["", "rr", None])
 def test_permissions_are_of_r_w_and_m(permissions: Any) -> None:
-    with pytest.raises(InvalidValueError, match=r"^device permissions .*: must be one to three of .*; valid is 'rw'$"):
+    with pytest.raises(
+        InvalidValueError, match=r"^device permissions .*: must be one to three of .*; for example 'rw'$"
+    ):
         DeviceNode(host_path="/dev/x", permissions=permissions)
 
 
@@ -49,7 +51,7 @@ def test_a_hook_runs_at_a_time_that_the_runtime_knows() -> None:
 @pytest.mark.parametrize(
     ("variable", "message"),
     [
-        ("NOEQ", r"^environment variable 'NOEQ': must be NAME=VALUE; valid is for example 'WIDGET=0'$"),
+        ("NOEQ", r"^environment variable 'NOEQ': must be NAME=VALUE; for example 'WIDGET=0'$"),
         ("A B=0", r"^environment variable 'A B': must be printable and without '=' and spaces; "),
         ("A=\0", r"^environment variable 'A=\\x00': the value must be UTF-8 without a NUL; "),
         ("A=\udc80", r"^'A=\\udc80': must be UTF-8 text; "),
@@ -68,7 +70,7 @@ def test_a_hook_whose_timeout_a_runtime_cannot_count_does_not_spoil_a_whole_cdi_
 
 
 def test_an_argument_of_a_hook_that_is_no_utf_8_is_refused_before_a_cdi_file_is_written() -> None:
-    with pytest.raises(InvalidValueError, match=r"^'\\udc80': must be UTF-8 text; valid is \['--flag', 'value'\]$"):
+    with pytest.raises(InvalidValueError, match=r"^'\\udc80': must be UTF-8 text; for example \['--flag', 'value'\]$"):
         Hook(name="prestart", path="/bin/true", args=["\udc80"])
 
 
@@ -80,7 +82,7 @@ def test_one_text_is_no_sequence_of_texts() -> None:
 @pytest.mark.parametrize(
     ("edits", "message"),
     [
-        ({"env": {"A": 1}}, r"^environment variable 'A'=1: name and value must be text; valid is \{'NAME': '1'\}$"),
+        ({"env": {"A": 1}}, r"^environment variable 'A'=1: name and value must be text; for example \{'NAME': '1'\}$"),
         ({"env": {"A=B": "1"}}, r"^environment variable 'A=B': must be printable"),
         ({"env": {"A": "\0"}}, r"^environment variable A='\\x00': the value must not contain a NUL$"),
         ({"env": {"A": "\udc80"}}, r"^environment variable 'A'='\\udc80': name and value must be UTF-8"),
@@ -234,7 +236,7 @@ def test_one_value_and_pairs_were_bare_errors() -> None:
     assert ContainerEdits(env=pairs).env == {"A": "1", "B": "2"}
     for value in (5, "A=1", ["A=1"]):
         wrong: Any = value
-        with pytest.raises(InvalidValueError, match=r"environment variables .* must be a mapping; valid is "):
+        with pytest.raises(InvalidValueError, match=r"environment variables .* must be a mapping; for example "):
             ContainerEdits(env=wrong)
     number: Any = 5
     with pytest.raises(InvalidValueError, match=r"5: must be a kdp\.DeviceNode, this is an int"):
@@ -243,5 +245,5 @@ def test_one_value_and_pairs_were_bare_errors() -> None:
 
 def test_a_text_as_read_only_was_taken_for_true() -> None:
     text: Any = "false"
-    with pytest.raises(InvalidValueError, match="mount's read_only 'false': must be True or False; valid is True"):
+    with pytest.raises(InvalidValueError, match="mount's read_only 'false': must be True or False; for example True"):
         Mount(host_path="/a", read_only=text)

@@ -10,7 +10,7 @@ from kdp import HealthPolicy, InvalidValueError
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ({"failures": 0}, "failures=0: must be a whole number of 1 or more; valid is failures=3"),
+        ({"failures": 0}, "failures=0: must be a whole number of 1 or more; for example failures=3"),
         ({"successes": True}, "successes=True: must be a whole number"),
         ({"flap_window": float("nan")}, "flap_window=nan: must be a number of seconds"),
         ({"hold_down": 3600}, r"hold_down=3600 is above hold_down_max=1800: .* lower the one or raise the other"),
@@ -37,7 +37,7 @@ def test_an_option_changes_what_it_names() -> None:
     [
         ("", "thresholds '': must be NAME=NUMBER"),
         ("failures=1,failures=2", "thresholds .* each name once"),
-        ("failures=two", "failures=two: must be a number; valid is failures=3"),
+        ("failures=two", "failures=two: must be a number; for example failures=3"),
         ("failure=2", "'failure': there is no such threshold; there are failures, successes, recheck, flaps"),
     ],
 )

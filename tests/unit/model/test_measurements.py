@@ -30,25 +30,25 @@ def test_a_name_that_says_total_already_is_told_the_kind() -> None:
 
 @pytest.mark.parametrize("kind", ["histogram", None])
 def test_a_wrong_kind_is_refused_with_a_right_one(kind: Any) -> None:
-    with pytest.raises(kdp.InvalidValueError, match="must be 'gauge' or 'counter'; valid is 'gauge'"):
+    with pytest.raises(kdp.InvalidValueError, match="must be 'gauge' or 'counter'; for example 'gauge'"):
         kdp.Measurement("reads", help="Something.", kind=kind)
 
 
 @pytest.mark.parametrize("name", ["Utilization", "x" * 64, "info", None])
 def test_a_wrong_name_is_refused_with_a_right_one(name: Any) -> None:
-    with pytest.raises(kdp.InvalidValueError, match="valid is 'gpu_utilization'"):
+    with pytest.raises(kdp.InvalidValueError, match="for example 'gpu_utilization'"):
         kdp.Measurement(name, unit="ratio", help="Something.")
 
 
 @pytest.mark.parametrize("unit", ["Bytes", None, "total"])
 def test_a_wrong_unit_is_refused_with_a_right_one(unit: Any) -> None:
-    with pytest.raises(kdp.InvalidValueError, match="valid is 'bytes'"):
+    with pytest.raises(kdp.InvalidValueError, match="for example 'bytes'"):
         kdp.Measurement("memory", unit=unit, help="Something.")
 
 
 @pytest.mark.parametrize(("unit", "base"), [("percent", "ratio"), ("milliwatts", "watts")])
 def test_a_unit_that_is_no_base_unit_is_refused_with_that(unit: str, base: str) -> None:
-    with pytest.raises(kdp.InvalidValueError, match=f"unit '{unit}'.*valid is {base}"):
+    with pytest.raises(kdp.InvalidValueError, match=f"unit '{unit}'.*for example {base}"):
         kdp.Measurement("memory", unit=unit, help="Something.")
 
 

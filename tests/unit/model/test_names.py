@@ -30,7 +30,7 @@ CHECKS: dict[str, Check] = {
 }
 
 MESSAGE = re.compile(
-    r"(?P<kind>[\w ]+) (?P<value>'.*'|\".*\"): (?P<rule>[^;]+); valid is for example (?P<example>'[^']+')\Z", re.DOTALL
+    r"(?P<kind>[\w ]+) (?P<value>'.*'|\".*\"): (?P<rule>[^;]+); for example (?P<example>'[^']+')\Z", re.DOTALL
 )
 
 GOOD: list[tuple[str, list[str]]] = [
@@ -96,7 +96,7 @@ def test_the_message_names_the_value_the_rule_and_a_valid_example(kind: str, nam
 
 @pytest.mark.parametrize("check", [names.check_resource_name, names.check_device_id])
 def test_what_is_no_text_is_refused(check: Check) -> None:
-    with pytest.raises(InvalidNameError, match=r"^(resource name|device id) 7: must be text; valid is for example '"):
+    with pytest.raises(InvalidNameError, match=r"^(resource name|device id) 7: must be text; for example '"):
         check(7)  # type: ignore[arg-type]
 
 
@@ -139,7 +139,7 @@ def test_paths_are_normalised_and_stay_absolute(parts: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["GPU", "a-", "x" * 64, 1])
 def test_what_is_no_dns_label_is_no_counter_name(name: Any) -> None:
-    with pytest.raises(InvalidNameError, match=r"^counter name .*; valid is for example 'gpu-0-memory'$"):
+    with pytest.raises(InvalidNameError, match=r"^counter name .*; for example 'gpu-0-memory'$"):
         names.check_counter_name(name)
 
 
@@ -150,5 +150,5 @@ def test_label_names_are_those_of_kubernetes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["/x", "a/", "a/b/c", f"{'a' * 254}/x"])
 def test_other_label_names_are_refused(name: str) -> None:
-    with pytest.raises(InvalidNameError, match=r"^label name .*; valid is for example 'example.com/worn'$"):
+    with pytest.raises(InvalidNameError, match=r"^label name .*; for example 'example.com/worn'$"):
         names.check_label_name(name)

@@ -22,20 +22,20 @@ class Widgets(kdp.DeviceBackend):
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        ("resource", 7, "7 must be a resource's name or None; valid is 'example.com/widget'"),
-        ("resources", None, "None must be a sequence of resources' names; valid is ['example.com/widget']"),
+        ("resource", 7, "7 must be a resource's name or None; for example 'example.com/widget'"),
+        ("resources", None, "None must be a sequence of resources' names; for example ['example.com/widget']"),
         (
             "resources",
             "example.com/a",
-            "'example.com/a' must be a sequence of resources' names; valid is ['example.com/widget']",
+            "'example.com/a' must be a sequence of resources' names; for example ['example.com/widget']",
         ),
-        ("resources", [None], "None must be a resource's name; valid is 'example.com/widget'"),
-        ("poll_interval", 0, "0 must be a number of seconds above 0, or None for never; valid is 5.0"),
-        ("poll_interval", float("nan"), "nan must be a number of seconds above 0, or None for never; valid is 5.0"),
-        ("stale_after", None, "None must be a number of seconds; valid is 30.0"),
-        ("joined_env", {"A": 1}, "{'A': 1} must map variables to separators; valid is {'WIDGETS': ','}"),
-        ("policy", 3, "3 must be the name of a policy or None; valid is 'packed'"),
-        ("unused_hooks", [["released"]], "['released'] must be a hook's name; valid is 'released'"),
+        ("resources", [None], "None must be a resource's name; for example 'example.com/widget'"),
+        ("poll_interval", 0, "0 must be a number of seconds above 0, or None for never; for example 5.0"),
+        ("poll_interval", float("nan"), "nan must be a number of seconds above 0, or None for never; for example 5.0"),
+        ("stale_after", None, "None must be a number of seconds; for example 30.0"),
+        ("joined_env", {"A": 1}, "{'A': 1} must map variables to separators; for example {'WIDGETS': ','}"),
+        ("policy", 3, "3 must be the name of a policy or None; for example 'packed'"),
+        ("unused_hooks", [["released"]], "['released'] must be a hook's name; for example 'released'"),
     ],
 )
 def test_an_attribute_of_another_kind_is_one_sentence(name: str, value: Any, sentence: str) -> None:

@@ -55,7 +55,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- $name := .Values.serviceAccount.name | default (include "kdp.name" .) }}
 {{- /* It stands within expressions of policies. */}}
 {{- if not (regexMatch "^[-.a-z0-9]+$" $name) }}
-{{- fail "serviceAccount.name: must be the name of an account; valid is 'widgets'" }}
+{{- fail "serviceAccount.name: must be the name of an account; for example 'widgets'" }}
 {{- end }}
 {{- $name }}
 {{- end }}

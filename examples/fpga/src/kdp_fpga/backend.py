@@ -369,7 +369,7 @@ class Fpga(kdp.DeviceBackend):
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise kdp.ConfigurationError(
-            f"{name}={value!r}: must be one of {', '.join(allowed)}; valid is {name}={allowed[0]}"
+            f"{name}={value!r}: must be one of {', '.join(allowed)}; for example {name}={allowed[0]}"
         )
     return value
 

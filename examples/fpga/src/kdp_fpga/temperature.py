@@ -54,7 +54,7 @@ class Thermometer:
     def __init__(self, limit: float | None, clear: float | None) -> None:
         if limit is not None and not 0 < limit < 200:
             raise kdp.ConfigurationError(
-                f"max_temperature={limit:g}: must be degrees Celsius between 0 and 200; valid is max_temperature=90"
+                f"max_temperature={limit:g}: must be degrees Celsius between 0 and 200; for example max_temperature=90"
             )
         if clear is not None and limit is None:
             raise kdp.ConfigurationError(
@@ -64,7 +64,7 @@ class Thermometer:
         if clear is not None and limit is not None and not clear < limit:
             raise kdp.ConfigurationError(
                 f"clear_temperature={clear:g} is not below max_temperature={limit:g}: a board that is too hot could "
-                "never be cool again; valid is max_temperature=90, clear_temperature=80"
+                "never be cool again; for example max_temperature=90, clear_temperature=80"
             )
         self._limit = limit
         self._clear = clear

@@ -213,7 +213,7 @@ def read(text: str, file: str) -> Config:
         raise fields["devices"].error("stands beside resources, and is another name of it; put all under one")
     listed = fields.get("resources") or fields.get("devices")
     if listed is None:
-        raise kdp.ConfigurationError(f"{file}: resources: is missing; valid is for example resources: [{{name: ...}}]")
+        raise kdp.ConfigurationError(f"{file}: resources: is missing; for example resources: [{{name: ...}}]")
     resources: dict[str, Resource] = {}
     joined: dict[str, str] = {}
     exclusive: dict[str, str] = {}
@@ -228,7 +228,7 @@ def read(text: str, file: str) -> Config:
 def _resource(item: Item, domain: str | None, joined: dict[str, str], exclusive: dict[str, str]) -> Resource:
     fields = item.fields({"name", "groups", "joinedEnv"}, "{name: example.com/serial, groups: [...]}")
     if "name" not in fields:
-        raise item.error("has no name; valid is for example name: example.com/serial")
+        raise item.error("has no name; for example name: example.com/serial")
     name = fields["name"].text("example.com/serial")
     if "/" not in name:
         if domain is None:
@@ -239,7 +239,7 @@ def _resource(item: Item, domain: str | None, joined: dict[str, str], exclusive:
     except kdp.InvalidValueError as error:
         raise fields["name"].error(str(error)) from error
     if "groups" not in fields:
-        raise item.error("has no groups; valid is for example groups: [{paths: [{path: /dev/ttyUSB*}]}]")
+        raise item.error("has no groups; for example groups: [{paths: [{path: /dev/ttyUSB*}]}]")
     groups = tuple(_group(group, exclusive) for group in fields["groups"].items("- paths: [{path: /dev/ttyUSB*}]"))
     separators = (
         {key: value.any_text(",") for key, value in fields["joinedEnv"].mapping("{PORTS: ','}").items()}
@@ -268,7 +268,7 @@ def _group(item: Item, exclusive: dict[str, str]) -> Group:
     if "usb" in fields:
         members += [_usb(usb) for usb in fields["usb"].items("- {vendor: 1a86, product: '7523'}")]
     if not members:
-        raise item.error("has neither paths nor usb; valid is for example paths: [{path: /dev/ttyUSB*}]")
+        raise item.error("has neither paths nor usb; for example paths: [{path: /dev/ttyUSB*}]")
     anchors = [i for i, member in enumerate(members) if member.makes_devices]
     is_any = not anchors and all(isinstance(member, PathMember) and member.is_one_optional for member in members)
     if is_any:
@@ -276,7 +276,7 @@ def _group(item: Item, exclusive: dict[str, str]) -> Group:
     if not anchors:
         raise item.error(
             "has no member that makes devices: one must have limit 1 and be neither optional nor all, or all must be "
-            "optional paths without wildcards; valid is for example {path: /dev/dri/renderD*}"
+            "optional paths without wildcards; for example {path: /dev/dri/renderD*}"
         )
     for member, place in zip(members, _places(fields), strict=True):
         if member.absent and (unknown := sorted(member.keys - members[anchors[0]].keys)):
@@ -356,7 +356,7 @@ _BELONGS_TO = {
 def _path(item: Item) -> PathMember:
     fields = item.fields(_ANY_MEMBER | {"path", "regex", "type", "readOnly", "absent"}, "{path: /dev/ttyUSB*}")
     if "path" not in fields and "regex" not in fields:
-        raise item.error("has neither path nor regex; valid is for example {path: /dev/ttyUSB*}")
+        raise item.error("has neither path nor regex; for example {path: /dev/ttyUSB*}")
     if "path" in fields and "regex" in fields:
         raise fields["regex"].error("stands beside path, and a member has one of them; remove one")
     field = fields.get("path") or fields["regex"]
@@ -390,7 +390,7 @@ def _usb(item: Item) -> UsbMember:
             if not _USB_NUMBER.match(numbers[name]):
                 raise fields[name].refuse("must be four hexadecimal digits, as lsusb prints them", "1a86")
     if "vendor" not in numbers:
-        raise item.error("has no vendor; valid is for example {vendor: 1a86, product: '7523'}")
+        raise item.error("has no vendor; for example {vendor: 1a86, product: '7523'}")
     serial = fields["serial"].text("A50285BI") if "serial" in fields else None
     port = fields["port"].text("1-1.2") if "port" in fields else None
     if port is not None and not _USB_PORT.fullmatch(port):

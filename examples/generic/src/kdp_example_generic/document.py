@@ -55,7 +55,7 @@ class Item:
 
     def refuse(self, rule: str, example: str) -> kdp.ConfigurationError:
         """Return the error to raise: this value breaks this rule, and that would be valid."""
-        return self.error(f"{self.shown} {rule}; valid is for example {example}")
+        return self.error(f"{self.shown} {rule}; for example {example}")
 
     def text(self, example: str) -> str:
         """Return a text that is not empty."""

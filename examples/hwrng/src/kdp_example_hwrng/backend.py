@@ -42,10 +42,10 @@ class Hwrng(kdp.DeviceBackend):
             kdp.ConfigurationError: A number is not positive, or the node's path is not absolute.
         """
         if not node.startswith("/"):
-            raise kdp.ConfigurationError(f"node {node!r} must be an absolute path of the node; valid is /dev/hwrng")
+            raise kdp.ConfigurationError(f"node {node!r} must be an absolute path of the node; for example /dev/hwrng")
         if count < 1 or not 0 < patience < math.inf:
             raise kdp.ConfigurationError(
-                f"count {count} and patience {patience} must be more than 0; valid is count=10"
+                f"count {count} and patience {patience} must be more than 0; for example count=10"
             )
         self.host, self.count, self.node, self.patience = host, count, node, patience
 

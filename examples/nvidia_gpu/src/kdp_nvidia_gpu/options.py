@@ -86,7 +86,7 @@ class Options:
         if len(self.mig_profiles) > 1 and self.mig == "single":
             found.append(f"mig_profiles={','.join(self.mig_profiles)}: mig=single serves one profile; name one")
         found += [
-            f"mig_profiles: {profile!r} must be a profile as nvidia-smi names it; valid is 1g.10gb"
+            f"mig_profiles: {profile!r} must be a profile as nvidia-smi names it; for example 1g.10gb"
             for profile in self.mig_profiles
             if not re.fullmatch(PROFILE, profile)
         ]
@@ -108,9 +108,9 @@ class Options:
         ]
         for name, path in (*named, *(("cdi_dirs", path) for path in self.cdi_dirs)):
             if not path.startswith("/") or ".." in path.split("/"):
-                found.append(f"{name}={path}: must be an absolute path without '..'; valid is /run/nvidia/driver")
+                found.append(f"{name}={path}: must be an absolute path without '..'; for example /run/nvidia/driver")
         if "cdi" in self.strategies and not self.cdi_dirs:
-            found.append("cdi_dirs: must name at least one directory; valid is /etc/cdi,/var/run/cdi")
+            found.append("cdi_dirs: must name at least one directory; for example /etc/cdi,/var/run/cdi")
         if "cdi" in self.strategies:
             try:
                 kdp.ContainerEdits(cdi_devices=[f"{self.cdi_kind}=0"])
@@ -119,14 +119,14 @@ class Options:
         if len(set(self.imex_channels)) != len(self.imex_channels):
             found.append(f"imex_channels={_joined(self.imex_channels)}: one is there twice; name each once")
         found += [
-            f"imex_channels: {number} must be the number of a channel, 0 to {MAX_IMEX_CHANNEL}; valid is 0"
+            f"imex_channels: {number} must be the number of a channel, 0 to {MAX_IMEX_CHANNEL}; for example 0"
             for number in self.imex_channels
             if not 0 <= number <= MAX_IMEX_CHANNEL
         ]
         if self.imex_required and not self.imex_channels:
             found.append("imex_required: no channel is required; set imex_channels=0, or remove it")
         if self.hold_down is not None and not 0 < self.hold_down < float("inf"):
-            found.append(f"hold_down={self.hold_down:g}: must be a number of seconds above 0, or none; valid is 60")
+            found.append(f"hold_down={self.hold_down:g}: must be a number of seconds above 0, or none; for example 60")
         return found
 
     @property

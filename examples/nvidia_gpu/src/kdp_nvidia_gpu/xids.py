@@ -77,7 +77,7 @@ XIDS: Mapping[int, Xid] = {
 }
 
 _WORDS = {"ignore": _A, "fatal": _F, "condition": _C}
-_EXPECTED = "must be CODE=ignore, CODE=fatal or CODE=condition, CODE a number or 'all'; valid is 63=ignore"
+_EXPECTED = "must be CODE=ignore, CODE=fatal or CODE=condition, CODE a number or 'all'; for example 63=ignore"
 
 
 @attrs.frozen

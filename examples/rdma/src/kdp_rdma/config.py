@@ -248,7 +248,7 @@ def _one_name_each(items: Sequence[tuple[Item, str]], *, part: bool) -> None:
 def _name(fields: Mapping[str, Item], item: Item, prefix: str) -> str:
     example = '{"resourceName": "hca_shared_devices_a"}'
     if "resourceName" not in fields:
-        raise item.error(f"has no resourceName; valid is for example {example}")
+        raise item.error(f"has no resourceName; for example {example}")
     domain = prefix
     if "resourcePrefix" in fields and fields["resourcePrefix"].value:
         domain = fields["resourcePrefix"].text('"example.com"')
@@ -265,7 +265,7 @@ def _pool_list(document: Item, prefix: str) -> Config:
     fields = document.fields({"configList", "periodicUpdateInterval"}, '{"configList": [...]}')
     interval = fields.get("periodicUpdateInterval")
     if "configList" not in fields or not fields["configList"].value:
-        raise document.error('has no configList; valid is for example {"configList": [{"resourceName": ...}]}')
+        raise document.error('has no configList; for example {"configList": [{"resourceName": ...}]}')
     found = [(item, _pool(item, prefix)) for item in fields["configList"].items('[{"resourceName": ...}]')]
     _one_name_each([(item, pool.resource) for item, pool in found], part=True)
     return Config(
@@ -288,7 +288,7 @@ def _pool(item: Item, prefix: str) -> PoolConfig:
     fields = item.fields(known, '{"resourceName": ..., "rdmaHcaMax": 100, "selectors": {...}}')
     resource = _name(fields, item, prefix)
     if "rdmaHcaMax" not in fields:
-        raise item.error('has no rdmaHcaMax, so no container could have it; valid is for example "rdmaHcaMax": 100')
+        raise item.error('has no rdmaHcaMax, so no container could have it; for example "rdmaHcaMax": 100')
     devices = fields["devices"].texts('["ib0"]') if "devices" in fields else ()
     given: dict[str, tuple[str, ...]] = {}
     if "selectors" in fields and fields["selectors"].value is not None:
@@ -297,7 +297,7 @@ def _pool(item: Item, prefix: str) -> PoolConfig:
     if devices and any(given.values()):
         raise item.error("has both devices and selectors; put the names of devices into selectors.ifNames")
     if not devices and not any(given.values()):
-        raise item.error('selects nothing; valid is for example "selectors": {"vendors": ["15b3"]}')
+        raise item.error('selects nothing; for example "selectors": {"vendors": ["15b3"]}')
     return PoolConfig(
         resource=resource,
         containers=fields["rdmaHcaMax"].number(1, MAX_CONTAINERS, "100"),
@@ -347,7 +347,7 @@ _NOT_HERE = {"ddpProfiles": "DDP profiles"}
 def _vf_list(document: Item, prefix: str) -> Config:
     fields = document.fields({"resourceList"}, '{"resourceList": [...]}')
     if "resourceList" not in fields or not fields["resourceList"].value:
-        raise document.error('has no resourceList; valid is for example {"resourceList": [{"resourceName": ...}]}')
+        raise document.error('has no resourceList; for example {"resourceList": [{"resourceName": ...}]}')
     found = [(item, _vf(item, prefix)) for item in fields["resourceList"].items('[{"resourceName": ...}]')]
     _one_name_each([(item, held.resource) for item, held in found], part=False)
     return Config(vfs=tuple(held for _, held in found))
@@ -365,7 +365,7 @@ def _vf(item: Item, prefix: str) -> VfConfig:
             '"netDevice"',
         )
     if "selectors" not in fields or not fields["selectors"].value:
-        raise item.error('has no selectors; valid is for example "selectors": [{"vendors": ["15b3"]}]')
+        raise item.error('has no selectors; for example "selectors": [{"vendors": ["15b3"]}]')
     chosen = fields["selectors"]
     selectors = [chosen] if isinstance(chosen.value, dict) else chosen.items('[{"vendors": ["15b3"]}]')
     extra = fields["additionalInfo"].mapping('{"*": {"token": "x"}}') if fields.get("additionalInfo") else {}
@@ -412,7 +412,7 @@ def _vf_selector(item: Item, *, is_auxiliary: bool) -> VfSelector:
             given[_VF_SELECTORS[name]] = _values(name, held)
     selector = VfSelector(**given)
     if is_auxiliary and not selector.aux_types:
-        raise item.error('has no auxTypes, and deviceType is auxNetDevice; valid is for example "auxTypes": ["sf"]')
+        raise item.error('has no auxTypes, and deviceType is auxNetDevice; for example "auxTypes": ["sf"]')
     if selector.vdpa_type and selector.is_rdma:
         raise item.error("has both isRdma and vdpaType, and a function is used the one way or the other; remove one")
     return selector

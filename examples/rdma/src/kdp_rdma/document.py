@@ -51,7 +51,7 @@ class Item:
 
     def refuse(self, rule: str, example: str) -> kdp.ConfigurationError:
         """Return the error to raise: this value breaks this rule, and that would be valid."""
-        return self.error(f"{_shown(self.value)} {rule}; valid is for example {example}")
+        return self.error(f"{_shown(self.value)} {rule}; for example {example}")
 
     def warn(self, text: str) -> None:
         """Note something that does not keep the rest from working."""

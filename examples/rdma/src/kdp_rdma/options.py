@@ -119,7 +119,9 @@ class Options:
 
 def _within(value: int, name: str) -> int:
     if not 1 <= value <= MAX_CONTAINERS:
-        raise kdp.ConfigurationError(f"{name}={value}: must be a number from 1 to {MAX_CONTAINERS}; valid is {name}=4")
+        raise kdp.ConfigurationError(
+            f"{name}={value}: must be a number from 1 to {MAX_CONTAINERS}; for example {name}=4"
+        )
     return value
 
 
@@ -128,7 +130,7 @@ def _ids(name: str, texts: Sequence[str] | None) -> tuple[str, ...]:
     for text in texts or ():
         number = hexadecimal(text)
         if number is None:
-            raise kdp.ConfigurationError(f"{name}={text}: must be a hexadecimal PCI id; valid is 15b3")
+            raise kdp.ConfigurationError(f"{name}={text}: must be a hexadecimal PCI id; for example 15b3")
         found.append(number)
     return tuple(found)
 
@@ -139,7 +141,8 @@ def _parents(texts: Sequence[str]) -> tuple[Functions, ...]:
         parsed = functions_of(text)
         if parsed is None:
             raise kdp.ConfigurationError(
-                f"pf_names={text}: must be a name, optionally followed by # and a number or a range; valid is eth0#0-3"
+                f"pf_names={text}: must be a name, optionally followed by # and a number or a range; "
+                "for example eth0#0-3"
             )
         found.append(parsed)
     return tuple(found)

@@ -79,7 +79,9 @@ class Limits:
         """
         match = _VERSION.match(version)
         if match is None:
-            raise InvalidValueError(f"server version {version!r}: must be a version of Kubernetes; valid is 'v1.37.1'")
+            raise InvalidValueError(
+                f"server version {version!r}: must be a version of Kubernetes; for example 'v1.37.1'"
+            )
         minor = (int(match[1]), int(match[2]))
         if minor < OLDEST:
             raise InvalidValueError(

@@ -318,7 +318,7 @@ def _split(command: str) -> list[str]:
     except ValueError as error:
         reason = str(error).lower()
         raise Refusal(
-            f"--previous: {command!r} is no command of a shell ({reason}); valid is './driver --flag'"
+            f"--previous: {command!r} is no command of a shell ({reason}); for example './driver --flag'"
         ) from None
 
 
@@ -333,4 +333,6 @@ def _ids(option: str, text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise Refusal(f"{option}: {text!r} must be numbers of checks with commas between; valid is 1,17,33") from None
+        raise Refusal(
+            f"{option}: {text!r} must be numbers of checks with commas between; for example 1,17,33"
+        ) from None

@@ -125,7 +125,7 @@ def test_shares_and_amounts() -> None:
             [result("shared", share="s", consumedCapacity={"memory": "much"})],
             (
                 "device shared: consumed capacity memory: quantity 'much': must be a number with a Kubernetes suffix; "
-                "valid is '80Gi'"
+                "for example '80Gi'"
             ),
         ),
     ],

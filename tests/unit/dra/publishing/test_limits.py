@@ -16,7 +16,7 @@ def test_a_servers_version_is_read_as_it_says_it(version: str, minor: tuple[int,
 
 @pytest.mark.parametrize("version", ["one.two", "v1.x"])
 def test_what_is_no_version_is_refused(version: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"must be a version of Kubernetes; valid is 'v1.37.1'$"):
+    with pytest.raises(InvalidValueError, match=r"must be a version of Kubernetes; for example 'v1.37.1'$"):
         Limits.of(version)
 
 

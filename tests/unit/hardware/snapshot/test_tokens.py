@@ -167,9 +167,9 @@ def test_an_error_shows_a_value_without_its_secrets(name: str, value: object, le
 
 
 def test_what_others_say_of_a_value_is_shown_without_it() -> None:
-    text = "bad literal: 'Kx9-hunter2'; valid is 4"
-    assert hiding(text, {"token": "Kx9-hunter2", "count": 4}) == "bad literal: '***'; valid is 4"
-    assert hiding(text, {"tokens": ("a", "Kx9-hunter2")}) == "bad literal: '***'; valid is 4"
+    text = "bad literal: 'Kx9-hunter2'; for example 4"
+    assert hiding(text, {"token": "Kx9-hunter2", "count": 4}) == "bad literal: '***'; for example 4"
+    assert hiding(text, {"tokens": ("a", "Kx9-hunter2")}) == "bad literal: '***'; for example 4"
     assert hiding(text, {"count": "Kx9-hunter2"}) == text
 
 
