@@ -262,6 +262,37 @@ async def test_a_shared_device_is_released_after_its_last_replica_also_across_a_
     assert os.listdir(tmp_path) == []
 
 
+class Prepared(Kept):
+    """Widgets that write down the state with which each container starts."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__(*ids)
+        self.starts: list[dict[str, object]] = []
+
+    @override
+    def prepare_container(self, devices: kdp.Allocation) -> None:
+        self.starts.append(dict(devices.state))
+
+
+async def test_a_container_started_with_the_state_of_an_earlier_pods_allocation(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """The process that gave the device to the pod could not save that, and the next process read an older file."""
+    backend = Prepared("w0")
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await until(lambda: any(first.pod.name in path.read_text() for path in tmp_path.glob("*.json")))
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path):
+        await kubelet.start_container(first.pod)
+    await kubelet.delete(first.pod)
+    async with connected(kubelet, backend, pace=QUICK, state_dir=None):
+        second = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+    async with connected(kubelet, backend, pace=QUICK, state_dir=tmp_path) as manager:
+        await until(lambda: manager.status().resources[RESOURCE].holders)
+        await kubelet.start_container(second.pod)
+    assert backend.starts == [{"number": 1}, {"number": 1}, {"number": 2}, {}]
+
+
 class Slow(Kept):
     """Widgets whose library takes its time."""
 

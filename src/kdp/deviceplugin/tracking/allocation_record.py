@@ -27,16 +27,17 @@ class AllocationRecord:
         uid: Its name in the saved state.
         ids: The devices, sorted.
         state: What the backend's hooks left, JSON-like.
-        given: What the container was given, by device id.
+        given: The parts of the reply to Allocate, by device id.
         consumes: What its devices take of the backend's counters, by device id.
-        numa_nodes: The NUMA nodes of its devices as the kubelet knows them, by device id; no entry if there are none.
-        at: The boot of the node, and the second of `time.CLOCK_BOOTTIME`, of the Allocate; ("", 0.0) if an older
-            version gave it, which then was before all others.
+        numa_nodes: The NUMA nodes that the kubelet has of its devices, by device id; no entry if there are none.
+        at: The boot of the node, and the second of `time.CLOCK_BOOTTIME`, of the Allocate. An allocation of an
+            older version of kdp has ("", 0.0), and is earlier than all others.
         file: The file that it was read from, by another name for each process; "": this process made it.
         is_seen: Whether a list has named one of its devices, as it was saved.
-        suspects: Pods that may hold it unnamed, as they were saved; None: they were not known.
-        pod: The pod that the last list named with one of its devices; None: none has.
+        suspects: The pods that may hold it unnamed, from the file; `None` if the file has none.
+        pod: The first pod that a list named with one of its devices; `None` if no list has named one.
         is_known: Whether a list of the kubelet that has the stream now has named that pod.
+        is_superseded: Whether the last list named another pod with one of its devices: another process gave it.
         is_started: Whether its container may have started.
         is_back: Whether its devices have come back, and must be scrubbed. Only of a resource that is scrubbed.
         back_at: When the Allocate began that gave its devices away again, like ``at``; ("", 0.0) if a list said so.
@@ -61,6 +62,7 @@ class AllocationRecord:
     suspects: frozenset[Pod] | None = None
     pod: Pod | None = None
     is_known: bool = False
+    is_superseded: bool = False
     is_started: bool = True
     is_back: bool = False
     back_at: tuple[str, float] = ("", 0.0)

@@ -535,7 +535,7 @@ class Allocations:
                     seen.add(key[0])
                 track.is_seen = track.is_named = True
                 track.named_at = asked_at
-                if key[0] in self._scrubbed and self._name_pod(key, named, asked_at):
+                if self._name_pod(key, named, asked_at):
                     seen.add(key[0])
                 track.suspects = frozenset()
                 track.missing_since, track.is_missed = None, False
@@ -572,7 +572,8 @@ class Allocations:
             others = {use.pod for use in earlier}
             newest.pod = next((each for each in pods if each not in others), pods[-1])
         pod = newest.pod
-        if pod not in pods:
+        newest.is_superseded = pod not in pods
+        if newest.is_superseded:
             return False
         newest.is_known |= {*pods} == {pod} and asked_at > self._doubted_at.get(key[0], asked_at)
         for use in earlier:

@@ -580,16 +580,17 @@ class AllocationRecords:
         return f"{since}; released() failed {use.failures} times" if use.failures else since
 
     async def newest(self, resource: str, ids: Sequence[str]) -> AllocationRecord | None:
-        """Return the newest allocation of exactly these devices; `None` if kdp knows no allocation of them.
+        """Return the newest allocation of exactly these devices, or `None`.
 
-        During an update another process of this plugin may have given the devices. Then its file has the allocation.
+        During an update another process of this plugin may have given the devices. Then its file has the allocation,
+        unless the disk did not take it. `None` replaces an allocation that an earlier pod had.
         """
         wanted = tuple(sorted(set(ids)))
         found = [each for each in await self._neighbours(self._resources[resource]) if each.ids == wanted]
         for record in found:
             record.state = self._restated.get(record.uid, record.state)
         own = self._allocations.newest(resource, ids)  # last, because the await may have taken it over
-        return self._allocations.latest([*found, *([] if own is None else [own])])
+        return self._allocations.latest([*found, *([] if own is None or own.is_superseded else [own])])
 
     async def keep_state_of(self, record: AllocationRecord, state: Mapping[str, Any]) -> None:
         """Take over the state that a release has left which failed."""
