@@ -85,6 +85,22 @@ async def test_one_pause_of_the_plugin_is_not_taken_for_an_answer_to_noise(
     report.raise_if_failed()
 
 
+async def test_a_plugin_that_is_always_busy_was_blamed_for_the_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_process = Usage.of_process
+
+    def busy(pid: int) -> Usage:
+        used = of_process(pid)
+        return attrs.evolve(used, of_threads={**used.of_threads, 0: (0.8 * time.monotonic(), 0.0)})
+
+    monkeypatch.setattr(Usage, "of_process", busy)
+    subject = BareSubject("", tmp_path, "kubelet")
+    subject.has_process = True
+    report = await run_checks(subject, only=[25], cdi_dirs=[tmp_path], scale=0.02)
+    report.raise_if_failed()
+
+
 async def test_what_the_noise_costs_the_kit_is_not_the_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a slow machine the simulated kubelet's own writing was more than half of a processor."""
     save = KubeletProcess.save

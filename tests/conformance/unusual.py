@@ -6,10 +6,11 @@ fails the check that once judged a correct plugin wrongly, so that "not applicab
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import shutil
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -181,6 +182,23 @@ class BlockingAllocate(Correct):
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
         time.sleep(1.0)
         return devices.edits()
+
+
+class ReleasesSlowly(Correct):
+    """A cleanup takes longer than an Unprepare waits for it, so that the device is withheld for a moment."""
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        time.sleep(1.5)
+
+
+class LongName(Correct):
+    """A driver whose name is longer than those of most."""
+
+    @override
+    @classmethod
+    def settings(cls) -> Mapping[str, Any]:
+        return {"name": "driver-of-our-widgets.hardware.example.com"}
 
 
 class RecordedNode(Correct):
@@ -377,6 +395,27 @@ class RemovesItsFile(_WithFile):
 
 class MakesItsFileLate(_WithFile):
     check, words = 46, "at Register these did not exist: /run/widgets"
+
+
+class _NamesAnew(Sabotaged):
+    """It numbers its devices on from where the process before has ended."""
+
+    starts: ClassVar[Iterator[int]] = itertools.count()
+
+    def __init__(self) -> None:
+        self.start = next(self.starts)
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return [_device(f"start{self.start}-w{number}") for number in range(self.count)]
+
+
+class NamesAnewAtBoot(_NamesAnew):
+    check, words = 46, "after the next start these are not Healthy: start"
+
+
+class NamesAnewInAnUpdate(_NamesAnew):
+    check, words = 63, "the second instance has start"
 
 
 def _nothing(device: str) -> None:

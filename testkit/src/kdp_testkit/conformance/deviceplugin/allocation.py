@@ -418,7 +418,8 @@ async def _survives_restart(case: Case) -> str:
     "pod is admitted with the old reply",
     rule="section 4.6: after a reboot the kubelet uses the cached reply without Allocate, so the plugin must make its "
     "files in tmpfs again when it starts",
-    cure="make device nodes, mount sources and CDI specs at the start, before you register",
+    cure="make device nodes, mount sources and CDI specs at the start, before you register; give each device the same "
+    "id at each start",
     routes=KUBELET_SOCK,
 )
 async def _reboot(case: Case) -> str:
@@ -443,6 +444,8 @@ async def _reboot(case: Case) -> str:
         await scene.start()
         await scene.connected(lists=known)
         await scene.filled()
+        lost = set(admitted.devices(scene.resource)) - set(scene.healthy)
+        scene.require(not lost, f"after the next start these are not Healthy: {ids(lost)}, but {ids(scene.healthy)}")
         scene.require(not missing, f"at Register these did not exist: {ids(missing)}")
         [outcome] = (await scene.kubelet.readmit()).values()
         if not isinstance(outcome, AdmittedPod):

@@ -323,14 +323,16 @@ async def _failing_second(case: Case) -> str:
     expected="a second instance registers and ends: the first one goes on serving, with its devices as before",
     rule="section 11: when one of several instances ends, the kubelet does not ask the other one for its list: "
     "an empty last list stays in force",
-    cure="send no list at shutdown",
+    cure="send no list at shutdown; give each device the same id in each process",
     routes=KUBELET_SOCK,
 )
 async def _second_leaves(case: Case) -> str:
     async with case.connected(profile="k137") as scene:
         first_path = _opened(scene)[0].socket_path
-        healthy = scene.healthy
+        healthy, listed = scene.healthy, [*scene.listed]
         await _second(scene)
+        others = scene.listed.keys() - listed
+        scene.require(not others, f"the second instance has {ids(others)} instead of {ids(listed)}")
         known = len(_opened(scene))
         await scene.stop(scene.instance)
         await scene.until(

@@ -191,6 +191,8 @@ async def _old_version(scene: DraScene) -> str:
 _UID = "8c6e2a8e-6f0b-4d3a-9f10-2b9b51e0a7d4"
 _ROOT_BYTES = 53
 """Of a kubelet's root directory under which no name with a pod's UID fits, but one of 35 bytes."""
+_SOCKET_BYTES = 107 - len("/plugins/" + "/" + "dra-0123456789a.sock")
+"""A root directory and a driver's name have at most so many together, if the socket's name has a digest."""
 
 
 @CHECKS.add(
@@ -227,9 +229,10 @@ async def _no_registry(scene: DraScene) -> str:
 )
 async def _too_long(scene: DraScene) -> str:
     folder = scene.node.state.parent
-    rest = _ROOT_BYTES - len(os.fsencode(folder)) - 1
+    rest = min(_ROOT_BYTES, _SOCKET_BYTES - len(scene.driver)) - len(os.fsencode(folder)) - 1
     if rest < 1:
-        raise NotApplicable(f"the temporary directory {folder} is too long; set TMPDIR to a shorter one")
+        long = f"the temporary directory {folder} and the driver's name, {scene.driver},"
+        raise NotApplicable(f"{long} leave no place for a socket's name; set TMPDIR to a shorter directory")
     async with scene.moved(folder / ("x" * rest)):
         names: list[tuple[list[str], str]] = []
         for _ in range(2):
@@ -279,7 +282,7 @@ async def _overlapping(scene: DraScene) -> tuple[tuple[Instance, str], tuple[Ins
 )
 async def _overlap(scene: DraScene) -> str:
     [device] = await scene.some(alone=True)
-    before = await scene.slices()
+    before, devices, since = await scene.slices(), await scene.devices(), scene.changes
     (older, old), (_, new) = await _overlapping(scene)
     claim, other = await scene.claim(scene.result(device)), await scene.claim(scene.result(device))
     first, second = await scene.prepared(claim, at=old), await scene.prepared(claim, at=new)
@@ -314,7 +317,14 @@ async def _overlap(scene: DraScene) -> str:
     )
     scene.require(await scene.prepared(claim) == kept, "the instance that stayed answers the claim in another way")
     await scene.unprepared(claim)
-    scene.require(await scene.slices() == before, "the slices were changed by an update that changes no device")
+    if await scene.slices() != before:
+        changed = "the slices were changed by an update that changes no device"
+        scene.require(scene.was_tainted(devices, since), changed)
+
+        async def are_as_before() -> bool:
+            return await scene.devices() == devices
+
+        await scene.until(are_as_before, scene.limit(3.0), f"{changed}, and that is not taken back")
     return f"{_RACES} races, and slices and sockets stayed"
 
 

@@ -206,6 +206,23 @@ class DraScene(Scene):
         """Return the published devices."""
         return [device for each in await self.slices() for device in each["spec"].get("devices") or ()]
 
+    @property
+    def changes(self) -> int:
+        """How many changes of objects the API server has seen."""
+        return len(self.server.api.store.changes)
+
+    def was_tainted(self, devices: Sequence[Object], since: int) -> bool:
+        """Return whether a device has had other taints since then, as during a long release.
+
+        Args:
+            devices: The devices before.
+            since: ``changes`` at that time.
+        """
+        taints = {each["name"]: each.get("taints") for each in devices}
+        changed = (each.item for each in self.server.api.store.changes[since:] if each.kind.plural == "resourceslices")
+        published = (device for item in changed for device in item["spec"].get("devices") or ())
+        return any(device.get("taints") != taints.get(device["name"]) for device in published)
+
     async def published(self, within: float | None = None, otherwise: str = "no complete pool was published") -> float:
         """Wait until a complete pool is published, and return the seconds that it took."""
         return await self.until(self._is_complete, self.limit(3.0) if within is None else within, otherwise)
