@@ -137,7 +137,7 @@ dashboard-picture: $(VENV)/.ready ## draw docs/how-to/dashboard.svg from a real 
 bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in a quarter of an hour; AGAINST=REV: beside a commit; ARGS=--quick in one minute
 	@$(PYTHON_IN) -m benchmarks $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
-lint: $(VENV)/.ready ## check style, formatting, sentences, and references between pages and source
+lint: $(VENV)/.ready ## check style, formatting, sentences, circles of files, and references between pages and source
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(PYTHON_IN) scripts/pages.py
@@ -145,6 +145,7 @@ lint: $(VENV)/.ready ## check style, formatting, sentences, and references betwe
 	@$(PYTHON_IN) scripts/reference.py --check
 	@$(PYTHON_IN) scripts/diagrams.py --check
 	@$(PYTHON_IN) scripts/dashboard.py --check
+	@$(PYTHON_IN) scripts/structure.py --check
 
 workflows: $(VENV)/.ready ## check .github/workflows (needs Go)
 	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
@@ -162,7 +163,7 @@ types: $(VENV)/.ready ## check the types with mypy and pyright, also of the Pyth
 layers: $(VENV)/.ready ## check who imports whom
 	@$(VENV)/bin/lint-imports --no-logo
 
-structure: $(VENV)/.ready ## draw who imports whom into build/structure.svg, and count; ROOM=dra one room's inside, ARGS=--check
+structure: $(VENV)/.ready ## draw who imports whom into build/structure.svg, and count; ROOM=dra one room's inside
 	@$(PYTHON_IN) scripts/structure.py $(if $(ROOM),--room $(ROOM)) $(ARGS)
 
 build: $(VENV)/.ready ## build the sdists and wheels of all distributions into dist/

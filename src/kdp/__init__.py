@@ -20,6 +20,7 @@ A tour of the names, in the order in which a vendor meets them:
 
 from __future__ import annotations
 
+from ._version import __version__ as __version__
 from .startup import lazy_imports
 
 with lazy_imports(globals()):
@@ -54,5 +55,3 @@ with lazy_imports(globals()):
     from .model.needs import Needs as Needs
     from .model.quantities import Quantity as Quantity
     from .model.watched_file import WatchedFile as WatchedFile
-
-__version__ = "0.1.0"

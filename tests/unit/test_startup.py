@@ -38,7 +38,7 @@ def test_kdp_is_imported_from_a_zip_archive(tmp_path: Path) -> None:
 def test_a_name_that_is_not_used_loads_nothing() -> None:
     code = "import sys, kdp.allocation; print(*sorted(name for name in sys.modules if name.startswith('kdp')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {*done.stdout.split()} == {"kdp", "kdp.startup", "kdp.allocation"}
+    assert {*done.stdout.split()} == {"kdp", "kdp._version", "kdp.startup", "kdp.allocation"}
 
 
 def test_collections_are_as_before() -> None:

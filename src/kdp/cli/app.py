@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from typing_extensions import override
 
-from .. import __version__
+from .._version import __version__
 from ..model.spelling import hint
 from . import failures
 

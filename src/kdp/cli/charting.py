@@ -46,7 +46,7 @@ def facts_of(
     Raises:
         ConfigurationError: A parameter has a value that YAML cannot hold.
     """
-    from .. import __version__
+    from .._version import __version__
 
     plan, recipe = invocation.plan(), invocation.recipe
     tag = split_image(placement.image)["tag"]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from .. import __version__
+from .._version import __version__
 from ..errors import ConfigurationError, printable
 from ..operations.status import RESOURCES
 from ..storage.documents import parse_json

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack, cast, final
 
 import attrs
 
-from .. import __version__
+from .._version import __version__
 from ..concurrency import threads
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..operations.status import ProcessFacts, document, facts_of, moment

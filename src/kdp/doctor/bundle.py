@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
-from .. import __version__
+from .._version import __version__
 from ..errors import ConfigurationError, printable
 from ..hardware.capture import capture, generic_paths
 from ..hardware.snapshot import archive, tokens

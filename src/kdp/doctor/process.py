@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .. import __file__ as _imported
-from .. import __version__
+from .._version import __version__
 from ..daemon.limits import check_limits
 from ..errors import ConfigurationError, message_of
 from . import selinux

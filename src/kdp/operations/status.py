@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from .. import __version__
+from .._version import __version__
 from ..startup import shown
 
 if TYPE_CHECKING:

@@ -176,7 +176,7 @@ class Writer:
         redaction: Redaction,
         profile: str | None = None,
     ) -> None:
-        from kdp import __version__
+        from kdp._version import __version__
 
         self.path = path
         self.error: str | None = None
