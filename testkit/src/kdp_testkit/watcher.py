@@ -8,6 +8,7 @@ What to do when is `reconciler`'s decision.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import time
@@ -23,6 +24,7 @@ from asyncinotify import Inotify, Mask
 from . import events
 from .armed_faults import WatcherFault, WatcherQueue
 from .events import EventLog
+from .patience import PATIENCE
 from .protocol.registry import Refusal
 from .protocol.wire import CallError, DialError, PluginConnection, PluginInfo
 from .reconciler import KnownPlugin, Reconciler
@@ -32,8 +34,30 @@ if TYPE_CHECKING:
 
 _MASK = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
+_INSTANCE_AGAIN = 0.05
+"""Seconds between two tries to get an instance of inotify."""
+
 _NOTIFY_LEAD = 0.05
 """Seconds for which ListAndWatch waits for the answer to NotifyRegistrationStatus where that call wins their race."""
+
+
+async def _instance() -> Inotify:
+    """Return an instance of inotify as soon as one is free: all processes of a user share a few.
+
+    Raises:
+        OSError: None is free within `PATIENCE`.
+    """
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return Inotify()
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            if time.monotonic() > until:
+                limits = "sysctl fs.inotify.max_user_instances, and ulimit -n"
+                raise OSError(errno.EMFILE, f"no instance of inotify is free ({limits})") from None
+        await anyio.sleep(_INSTANCE_AGAIN)
 
 
 class _Failed(Exception):
@@ -88,7 +112,7 @@ class PluginWatcher:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled; report started when everything that lies there was seen."""
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with Inotify() as inotify:
+        with await _instance() as inotify:
             self._walk(inotify, self._directory)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._reconcile_forever, tasks)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import AsyncIterator
 
 import anyio
 import pytest
+from asyncinotify import Inotify
 
 from kdp.proto import pluginregistration_v1_pb2 as registration
 from kdp.testing import SimulatedKubelet, events
+from kdp_testkit import watcher
 from kdp_testkit.patience import PATIENCE
 
 from .bare_plugin import RESOURCE, BarePlugin
@@ -81,3 +85,31 @@ async def test_get_info_has_one_second(kubelet: SimulatedKubelet, appear: MakePl
     assert failed.error.startswith("rpc error: code = DeadlineExceeded")
     slow.set()
     await kubelet.until(streaming=RESOURCE)  # after the backoff
+
+
+async def test_the_kubelet_did_not_start_while_other_processes_had_all_instances_of_inotify(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = 0
+
+    def rare() -> Inotify:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return Inotify()
+
+    monkeypatch.setattr(watcher, "Inotify", rare)
+    async with SimulatedKubelet():
+        assert tries == 3
+
+
+async def test_a_kubelet_without_an_instance_of_inotify_names_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Inotify:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(watcher, "Inotify", none)
+    monkeypatch.setattr(watcher, "PATIENCE", 0.1)
+    with pytest.raises(OSError, match=r"no instance of inotify is free \(sysctl fs\.inotify\.max_user_instances"):
+        async with SimulatedKubelet():
+            pytest.fail("it has started")
