@@ -87,6 +87,10 @@ if wanted helm && ! built helm build.sh helm/go.mod helm/go.sum; then
     echo "compiling helm"
     (cd helm && go build -trimpath -ldflags "-s -w" -o ../bin/helm helm.sh/helm/v4/cmd/helm)
 fi
+if wanted kube-state-metrics && ! built kube-state-metrics build.sh ksm/go.mod ksm/go.sum; then
+    echo "compiling kube-state-metrics"
+    (cd ksm && go build -trimpath -ldflags "-s -w" -o ../bin/kube-state-metrics k8s.io/kube-state-metrics/v2)
+fi
 peer reference . ./peers/reference go.mod go.sum peers/reference/*.go
 peer dra . ./peers/dra go.mod go.sum peers/dra/*.go
 peer sample . k8s.io/kubernetes/test/images/sample-device-plugin go.mod go.sum

@@ -33,6 +33,18 @@ remedy: each was typed in as it is printed, in that state of the node.
 
 """
 
+ALERTS: Final = """
+## Which alert wakes somebody
+
+A Prometheus on the node found the plugin's pod, scraped it each second, and asked kube-state-metrics. It had the rules
+of `deploy/prometheus/kdp.rules.yaml`, without the times that they wait. *After* is the time that a rule waits: for so
+long its expression must hold.
+
+| failure | alert | after |
+| --- | --- | --- |
+"""
+
+_MINUTES: Final = ("at once", "1 min", "2 min", "3 min", "5 min", "10 min", "15 min")
 _TIME: Final = re.compile(r"^\d{4}-\S+ +")
 _MOST: Final = 260
 """Characters of a cell."""
@@ -64,10 +76,18 @@ class Told:
     Attributes:
         doctor: By the doctor.
         sources: By each other source, an empty text for nothing.
+        alerts: The alerts that Prometheus has raised, each with the time that its rule waits.
     """
 
     doctor: Named
     sources: Mapping[str, str]
+    alerts: Mapping[str, str]
+
+
+def alerts(title: str) -> set[str]:
+    """Return the alerts that the page says a failure raises."""
+    [row] = re.findall(rf"^\| {re.escape(title)} \| (`Kdp.+?) \|", PAGE.read_text(), re.MULTILINE)
+    return set(re.findall(r"`(\w+)`", row))
 
 
 def leave(number: int, title: str, told: Told) -> bool:
@@ -96,6 +116,7 @@ def render(directory: Path) -> str:
     parts = [HEAD, "| failure | `kdp doctor` | place | after | commands |\n| --- | --- | --- | --- | --- |\n"]
     total, good = 0, 0
     more = ["\n## What the other sources said\n"]
+    alarms = [ALERTS]
     for file in sorted(directory.glob("*.json")):
         row = json.loads(file.read_text())
         named, sources = Named(**row["doctor"]), dict(row["sources"])
@@ -103,11 +124,14 @@ def render(directory: Path) -> str:
         total, good = total + count, good + taken
         cells = (row["title"], _cell(named.answer), named.place, f"{named.after:.1f} s", f"{taken} of {count}")
         parts.append(f"| {' | '.join(map(str, cells))} |\n")
+        waits = sorted(row["alerts"].items(), key=lambda each: (_MINUTES.index(each[1]), each[0]))
+        names, times = (", ".join(each) for each in zip(*((f"`{name}`", time) for name, time in waits), strict=True))
+        alarms.append(f"| {row['title']} | {names} | {times} |\n")
         more.append(f"\n### {_heading(row['title'])}\n\n")
         sources["log"] = _first(sources["log"])
         more += [f"- {name}: {_cell(text) or NOTHING}\n" for name, text in sources.items()]
     parts.append(f"\nThe remedies of these answers have {total} commands. {good} of them work as they are printed.\n")
-    return "".join(parts + more)
+    return "".join(parts + alarms + more)
 
 
 def _heading(title: str) -> str:

@@ -29,6 +29,7 @@ from .conftest import Namespace
 from .night import FOLDER, RESOURCE
 from .night_page import Named, Told
 from .nodekit import Cluster
+from .nodekit.alarms import Alarms, rules
 from .nodekit.cluster import NODE, Object
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
@@ -42,6 +43,9 @@ DRIVER: Final = "night.example.com"
 SECONDS: Final = 60.0
 """In which one command must tell the cause."""
 
+ALERTS_LATER: Final = 5.0
+"""Seconds after the first alert in which others may be raised."""
+
 Place = Literal["container", "node", "laptop"]
 
 
@@ -53,12 +57,14 @@ class Node:
         namespace: Where the plugin runs.
         documents: The plugin's deployment, which a failure changes before it is applied.
         driver: The same class as a DRA driver.
+        alarms: Watches the plugin.
         undo: What ends the failure.
     """
 
     namespace: Namespace
     documents: list[Object]
     driver: list[Object]
+    alarms: Alarms
     undo: list[Callable[[], Awaitable[object]]] = attrs.field(factory=list)
 
     @property
@@ -299,7 +305,10 @@ async def _on_own_disk(node: Node, options: str) -> None:
 
 async def label_missing(node: Node) -> None:
     node.documents[-1]["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/night": "yes"}
-    await node.cluster.apply(*node.documents, namespace=node.namespace.name)
+    await node.cluster.kubectl("label", "node", NODE, "example.com/night=yes")
+    await node.serve()
+    await node.cluster.kubectl("label", "node", NODE, "example.com/night-")
+    await node.cluster.clear_pods(node.namespace.name)
 
 
 async def pod_security(node: Node) -> None:
@@ -453,9 +462,21 @@ async def tell(node: Node, failure: Failure, began: float) -> Told:
                 named = Named(
                     answer=each["seen"], place=place + 1, command=now - asked, after=now - began, remedies=typed
                 )
-                return Told(doctor=named, sources=await _sources(node))
+                return Told(doctor=named, sources=await _sources(node), alerts=await _alerts(node))
         await anyio.sleep(0.2)
     pytest.fail(f"within {SECONDS:g} s the doctor did not name it: {json.dumps(bad, indent=1)}")
+
+
+async def _alerts(node: Node) -> dict[str, str]:
+    """Return the alerts that are raised once there is one, each with the time that its rule waits."""
+
+    async def is_raised() -> bool:
+        return bool(await node.alarms.raised())
+
+    await node.cluster.until(is_raised, "an alert is raised", seconds=180.0, every=1.0)
+    await anyio.sleep(ALERTS_LATER)
+    waits = {name: rule.get("for", "") for name, rule in rules().items()}
+    return {name: waits[name].replace("m", " min") or "at once" for name in await node.alarms.raised()}
 
 
 async def _sources(node: Node) -> dict[str, str]:
@@ -528,19 +549,20 @@ async def node(namespace: Namespace, generic_image: Path, tmp_path: Path) -> Asy
     await namespace.cluster.api("DELETE", "/api/v1/namespaces/default/events")
     (tmp_path / "kdp.yaml").write_text("poll-interval: 1\n")
     options = ("--cdi=beside", "--metrics=on", "--events=on", f"--config={tmp_path}/kdp.yaml")
-    driver = rendered(namespace, "night:Night", "--mode=dra")
-    found = Node(namespace, impatient(rendered(namespace, "night:Night", *options)), impatient(driver))
-    found.wrong("nothing")
+    driver = rendered(namespace, "night:Night", "--mode=dra", "--metrics=on")
     await namespace.cluster.load(generic_image)
-    try:
-        yield found
-    finally:
-        for undo in found.undo:
-            await undo()
-        for resource in CLUSTERS_OWN.values():
-            for name in await namespace.cluster.names(resource):
-                if name.startswith(("kdp-night", DRIVER)):
-                    await namespace.cluster.delete(resource, name)
+    async with Alarms(namespace.cluster, namespace.name) as alarms:
+        found = Node(namespace, impatient(rendered(namespace, "night:Night", *options)), impatient(driver), alarms)
+        found.wrong("nothing")
+        try:
+            yield found
+        finally:
+            for undo in found.undo:
+                await undo()
+            for resource in CLUSTERS_OWN.values():
+                for name in await namespace.cluster.names(resource):
+                    if name.startswith(("kdp-night", DRIVER)):
+                        await namespace.cluster.delete(resource, name)
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.title)
@@ -557,8 +579,18 @@ async def test_one_command_tells_the_cause(node: Node, failure: Failure, figure:
         return expected.items() <= night_page.outcomes_of(await _sources(node)).items()
 
     await node.cluster.until(speak, f"these sources speak, as in {night_page.PAGE.name}: {expected}")
+    alerts = night_page.alerts(failure.title)
+
+    async def wake() -> bool:
+        return alerts <= (await node.alarms.raised()).keys()
+
+    await node.cluster.until(
+        wake, f"these alerts are raised, as in {night_page.PAGE.name}: {sorted(alerts)}", seconds=180.0
+    )
 
 
-def test_the_page_has_each_failure() -> None:
-    rows = re.findall(r"^\| (?!failure|---)(.+?) \|", night_page.PAGE.read_text(), re.MULTILINE)
-    assert rows == [each.title for each in FAILURES]
+def test_the_page_has_each_failure_with_an_alert() -> None:
+    rows = re.findall(r"^\| (?!failure|---)(.+?) \| (.)", night_page.PAGE.read_text(), re.MULTILINE)
+    titles = [each.title for each in FAILURES]
+    assert [title for title, _ in rows] == [*titles, *titles]
+    assert all(first == "`" for _, first in rows[len(titles) :])

@@ -18,7 +18,7 @@ from typing_extensions import override
 from ..concurrency.observable import Observable
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.host import boot_id_of
-from ..kubelet import KubeletWatch
+from ..kubelet import KubeletState, KubeletWatch
 from ..model.backend import WrappedBackend, tell_holdings, tell_mode
 from ..startup import shown
 from ..supervision.backend_validation import agreed_host, resource_of, scrubs, static_resources
@@ -199,6 +199,16 @@ class PluginManager(Service):
     def kubelet_problem(self) -> str | None:
         """Why the kubelet seems to hang; None: it answers, or was not asked."""
         return self._tracker.kubelet_problem
+
+    @property
+    def kubelet_sockets(self) -> dict[str, bool]:
+        """Whether each socket of the kubelet that the plugins need is there; without those not looked for yet."""
+        found: dict[str, bool] = {}
+        if not self._options.is_watcher:
+            found["kubelet"] = self._kubelet.view.value.state is KubeletState.LISTENING
+        if (has_pod_resources := self._tracker.has_pod_resources) is not None:
+            found["pod-resources"] = has_pod_resources
+        return found
 
     def problem_of(self, resource: str) -> str | None:
         """Return why a resource's backend is not ready; None: it is, or nobody serves the resource."""

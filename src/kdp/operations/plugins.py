@@ -70,6 +70,8 @@ class PluginsReader:
         read_measurements(reading, names, manager)
         reading.add(series.KUBELET_RESTARTS, manager.kubelet_restarts)
         reading.add(series.KUBELET_FROZEN, manager.kubelet_problem is not None)
+        for socket, is_there in manager.kubelet_sockets.items():
+            reading.add(series.KUBELET_SOCKET, is_there, socket)
 
     def _read_resource(self, reading: Scrape, names: Vocabulary, manager: PluginManager, status: ResourceStatus) -> str:
         label = read_part(reading, names, status.resource, status)

@@ -83,6 +83,7 @@ LABELS: Final[Mapping[str, str]] = {
     "namespace": "The pod's namespace.",
     "pod": "The pod's name.",
     "container": "The container's name.",
+    "socket": "`kubelet`: kubelet.sock, which takes registrations. `pod-resources`: the API that names the pods with devices.",
     "version": "kdp's version.",
     "mode": "`device-plugin`, `dra`, `dra-controller`.",
 }
@@ -156,6 +157,14 @@ KUBELET_FROZEN = Series(
     "1 if the kubelet accepts connections but answered no call twice in a row, so that it hangs or is stopped.",
     (),
     "max",
+    "device-plugin",
+)
+KUBELET_SOCKET = Series(
+    "kdp_kubelet_socket",
+    "gauge",
+    "1 if the kubelet's socket is there; for kubelet.sock, if the kubelet listens.",
+    ("socket",),
+    "min",
     "device-plugin",
 )
 LIST_UPDATES = Series(

@@ -148,9 +148,12 @@ async def test_each_series_shows_what_happened(
         await scraper.shows("kdp_operations_total", 1, operation="Allocate", result="refused", **GPU)
         await scraper.shows("kdp_hook_failures_total", 1, backend="Gpus", hook="allocate", reason="refused")
 
+        await scraper.shows("kdp_kubelet_socket", 1, socket="kubelet")
+        await scraper.shows("kdp_kubelet_socket", 1, socket="pod-resources")
         await kubelet.stop()
         await scraper.shows("kdp_registered", 0, **GPU)
         await scraper.shows("kdp_not_ready", 1, cause="kubelet", **GPU)
+        await scraper.shows("kdp_kubelet_socket", 0, socket="kubelet")
         await kubelet.start()
         await scraper.shows("kdp_registered", 1, **GPU)
         await scraper.shows("kdp_kubelet_restarts_total", 1)

@@ -92,6 +92,7 @@ class PodResourcesPoller:
         pod_changed_at: Time of the first pod's end since the last round. `None` if the kubelet reports no end.
         pod_changes: Changes with ``pod_changed_at``.
         hang: Whether the kubelet seems to hang.
+        is_there: Whether the API has a socket; `None` before the first question.
     """
 
     def __init__(self, paths: KubeletPaths, pace: Pace, guard: ListGuard) -> None:
@@ -110,6 +111,7 @@ class PodResourcesPoller:
         self._backoff = Backoff(first=FIRST_PAUSE, most=LONGEST_PAUSE)
         self._problem: str | None = None
         self.hang = HangWatch()
+        self.is_there: bool | None = None
 
     @functools.cached_property
     def _client(self) -> PodResources:
@@ -174,6 +176,7 @@ class PodResourcesPoller:
         except (OSError, ImportError) as error:  # to load it takes a descriptor
             problem = f"it cannot be asked: {sentence(error)}"
             return self._failed(problem, after=self._backoff.next(), is_worth_logging=True)
+        self.is_there = made_at is not None
         if made_at is None:
             problem = f"there is no {self._client.socket}"
             return self._failed(problem, after=self._absence.next(), is_worth_logging=True)

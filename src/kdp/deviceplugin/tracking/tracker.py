@@ -240,6 +240,11 @@ class Tracker:
         """Why the kubelet seems to hang; None: it answers."""
         return self._poller.hang.problem
 
+    @property
+    def has_pod_resources(self) -> bool | None:
+        """Whether the kubelet's pod-resources API has a socket; `None` before the first question."""
+        return self._poller.is_there
+
     def strangers(self, resource: str) -> str | None:
         """Return by which ids another plugin of the resource is known; None: by none."""
         known = self._resources.get(resource)
