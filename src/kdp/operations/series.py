@@ -83,7 +83,7 @@ LABELS: Final[Mapping[str, str]] = {
     "namespace": "The pod's namespace.",
     "pod": "The pod's name.",
     "container": "The container's name.",
-    "socket": "`kubelet`: kubelet.sock, which takes registrations. `pod-resources`: the API that names the pods with devices.",
+    "socket": "`kubelet`: kubelet.sock, for registrations. `pod-resources`: the API that names the pods with devices.",
     "version": "kdp's version.",
     "mode": "`device-plugin`, `dra`, `dra-controller`.",
 }

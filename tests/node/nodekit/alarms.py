@@ -1,6 +1,7 @@
-"""`Alarms`: a Prometheus on a node of a cluster, which finds plugins as an operator's does, and raises kdp's alerts.
+"""`Alarms`: a Prometheus on a node of a cluster, which scrapes the pods of plugins, and raises kdp's alerts.
 
-It asks kube-state-metrics, too. Both run in the node's namespaces, as the pods' addresses are there.
+It asks kube-state-metrics, too. Both run in the node's namespaces, as the pods' addresses are there. Debian's
+Prometheus does not ask an API server for its targets, so `Alarms` lists them in a file.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ class Alarms(AsyncContextManagerMixin):
                 f"--web.listen-address={_PROMETHEUS}",
             )
             await self._cluster.until(self._sees_state, "Prometheus has an answer of kube-state-metrics")
-            yield self
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._follow_pods)
+                yield self
+                tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
                 for name in ("prometheus", "kube-state-metrics"):
@@ -87,17 +91,7 @@ class Alarms(AsyncContextManagerMixin):
                 shutil.rmtree(self._work, ignore_errors=True)
 
     def _configure(self) -> None:
-        """Find the pods' ports of the name ``http``, as the chart's PodMonitor does, with each node's name."""
-        config = self._cluster.environment()["KUBECONFIG"]
-        places = {"role": "pod", "kubeconfig_file": config, "namespaces": {"names": [self._namespace]}}
-        meta = "__meta_kubernetes_"
-        relabelings = [
-            {"action": "keep", "source_labels": [f"{meta}pod_container_port_name"], "regex": "http"},
-            {"source_labels": [f"{meta}namespace"], "target_label": "job"},
-            {"source_labels": [f"{meta}namespace"], "target_label": "namespace"},
-            {"source_labels": [f"{meta}pod_name"], "target_label": "pod"},
-            {"source_labels": [f"{meta}pod_node_name"], "target_label": "node"},
-        ]
+        self._targets.write_text("[]")
         state = [{"targets": [f"127.0.0.1:{_STATE}"]}]
         written = yaml.safe_load(RULES.read_text())
         for group in written["groups"]:
@@ -111,13 +105,37 @@ class Alarms(AsyncContextManagerMixin):
                 {
                     "job_name": "plugins",
                     "honor_labels": True,
-                    "kubernetes_sd_configs": [places],
-                    "relabel_configs": relabelings,
+                    "file_sd_configs": [{"files": [str(self._targets)], "refresh_interval": "1s"}],
                 },
                 {"job_name": "state", "honor_labels": True, "static_configs": state},
             ],
         }
         (self._work / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+
+    @property
+    def _targets(self) -> Path:
+        return self._work / "targets.json"
+
+    async def _follow_pods(self) -> None:
+        """List each pod's port of the name ``http``, with the labels that an operator's monitor of pods gives it."""
+        while True:
+            found: list[Any] = []
+            for pod in await self._cluster.list("v1/pods", namespace=self._namespace):
+                address = pod["status"].get("podIP")
+                ports = [port for each in pod["spec"]["containers"] for port in each.get("ports", ())]
+                labels = {"job": self._namespace, "namespace": self._namespace, "pod": pod["metadata"]["name"]}
+                found += [
+                    {
+                        "targets": [f"{address}:{port['containerPort']}"],
+                        "labels": {**labels, "node": pod["spec"].get("nodeName", "")},
+                    }
+                    for port in ports
+                    if address and port.get("name") == "http"
+                ]
+            draft = self._targets.with_suffix(".new")
+            draft.write_text(json.dumps(found))
+            draft.replace(self._targets)
+            await anyio.sleep(1.0)
 
     async def _sees_state(self) -> bool:
         try:

@@ -43,7 +43,7 @@ class Manager:
 
     kubelet_restarts = 2
     kubelet_problem: str | None = None
-    kubelet_sockets: Mapping[str, bool] = {"kubelet": True, "pod-resources": False}  # noqa: RUF012 - not changed
+    kubelet_sockets: Mapping[str, bool] = {"kubelet": True, "pod-resources": False}
     state_problem: str | None = None
 
     def __init__(self, *resources: ResourceStatus, problem: str | None = None) -> None:
