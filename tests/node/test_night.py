@@ -306,8 +306,13 @@ async def _on_own_disk(node: Node, options: str) -> None:
 async def label_missing(node: Node) -> None:
     node.documents[-1]["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/night": "yes"}
     await node.cluster.kubectl("label", "node", NODE, "example.com/night=yes")
+
+    async def without_label() -> object:
+        return await node.cluster.kubectl("label", "node", NODE, "example.com/night-")
+
+    node.undo.append(without_label)  # the remedy labels the node again
     await node.serve()
-    await node.cluster.kubectl("label", "node", NODE, "example.com/night-")
+    await without_label()
     await node.cluster.clear_pods(node.namespace.name)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
+import yaml
 from typing_extensions import override
 
 from .kubelet import is_listening
@@ -360,7 +361,8 @@ featureGates: {json.dumps(self._gates)}
 
     async def apply(self, *manifests: str | Mapping[str, Any], namespace: str = "default") -> None:
         """Have these objects: texts of YAML with one or several documents, or objects."""
-        texts = (each if isinstance(each, str) else json.dumps(each) for each in manifests)
+        # Of JSON documents between lines of dashes kubectl 1.37 has lost the last one, without a word.
+        texts = (each if isinstance(each, str) else yaml.safe_dump(each) for each in manifests)
         await self.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin="\n---\n".join(texts))
 
     async def delete(self, resource: str, name: str, *, namespace: str | None = None) -> None:
@@ -427,8 +429,11 @@ featureGates: {json.dumps(self._gates)}
             return seen is not None and bool(condition(seen))
 
         async def last() -> str:
-            status = json.dumps((seen or {}).get("status"))
-            return f"{resource} {name} {what}; its status is {status}\n{await self._events(namespace)}"
+            others = [
+                f"{each['metadata'].get('namespace')}/{each['metadata']['name']}" for each in await self.list(resource)
+            ]
+            status = f"there is none, but {others}" if seen is None else f"its status is {json.dumps(seen['status'])}"
+            return f"{resource} {name} {what}; {status}\n{await self._events(namespace)}"
 
         await self.until(is_so, last, seconds=seconds, every=0.05)
         assert seen is not None
