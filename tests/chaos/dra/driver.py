@@ -25,7 +25,7 @@ import kdp
 from kdp.cluster import client
 from kdp.concurrency.backoff import Backoff
 from kdp.dra import driver, plugin
-from kdp.dra.claims import lifecycle
+from kdp.dra.claims import lifecycle, releases
 from kdp.dra.options import DriverOptions
 from kdp.dra.publishing import feed, pacing
 from kdp.storage import files
@@ -113,7 +113,7 @@ def _be_quick() -> None:
         begin(self, backends, attrs.evolve(options, claim_grace=CLAIM_GRACE), **more)
 
     begin = driver.DraDriver.__init__
-    for module in (pacing, plugin):
+    for module in (pacing, plugin, releases):
         setattr(module, "Backoff", Short)  # noqa: B010 - types know no change of a module
     setattr(driver.DraDriver, "__init__", served)  # noqa: B010 - nor of a class
     for function, name, value in (
