@@ -90,12 +90,16 @@ def alerts(title: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", row))
 
 
-def leave(number: int, title: str, told: Told) -> bool:
-    """Keep what was seen if the page is being written, and return whether it is."""
-    directory = os.environ.get(ROWS)
-    if directory:
-        (Path(directory) / f"{number:02}.json").write_text(json.dumps({"title": title, **attrs.asdict(told)}))
-    return bool(directory)
+def is_written() -> bool:
+    """Return whether the page is being written."""
+    return bool(os.environ.get(ROWS))
+
+
+def leave(number: int, title: str, told: Told) -> None:
+    """Keep the row of a failure if the page is being written."""
+    if is_written():
+        place = Path(os.environ[ROWS]) / f"{number:02}.json"
+        place.write_text(json.dumps({"title": title, **attrs.asdict(told)}))
 
 
 def outcomes_of(sources: Mapping[str, str]) -> dict[str, str]:

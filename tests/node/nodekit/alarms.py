@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import urllib.parse
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,9 @@ RULES: Final = Path(__file__).parents[3] / "deploy/prometheus/kdp.rules.yaml"
 
 _PROMETHEUS: Final = "127.0.0.1:9090"
 _STATE: Final = 9101
+_EVALUATED: Final = 2.5
+"""Seconds after which the rules have been evaluated over that."""
+
 _ASK: Final = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 
 
@@ -80,6 +84,7 @@ class Alarms(AsyncContextManagerMixin):
                 f"--web.listen-address={_PROMETHEUS}",
             )
             await self._cluster.until(self._sees_state, "Prometheus has an answer of kube-state-metrics")
+            await anyio.sleep(_EVALUATED)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow_pods)
                 yield self
@@ -147,6 +152,14 @@ class Alarms(AsyncContextManagerMixin):
         return json.loads(
             await self._cluster.run(sys.executable, "-c", _ASK, f"http://{_PROMETHEUS}/api/v1/{question}")
         )["data"]
+
+    async def until(self, expression: str) -> None:
+        """Wait until an expression has a value."""
+
+        async def has_value() -> bool:
+            return bool((await self._ask(f"query?query={urllib.parse.quote(expression)}"))["result"])
+
+        await self._cluster.until(has_value, f"Prometheus has {expression}", every=0.2)
 
     async def raised(self) -> dict[str, str]:
         """Return the alerts that are raised now, each with its summary."""
