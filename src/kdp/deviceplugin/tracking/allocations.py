@@ -535,7 +535,8 @@ class Allocations:
                     seen.add(key[0])
                 track.is_seen = track.is_named = True
                 track.named_at = asked_at
-                if self._name_pod(key, named, asked_at):
+                # Of two pods the newest allocation may be either's; only the wait for a scrub needs a guess.
+                if (key[0] in self._scrubbed or len(named[key]) == 1) and self._name_pod(key, named, asked_at):
                     seen.add(key[0])
                 track.suspects = frozenset()
                 track.missing_since, track.is_missed = None, False

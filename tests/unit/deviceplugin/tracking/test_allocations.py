@@ -185,6 +185,19 @@ def lists(allocations: Allocations, named: dict[str, Pod], now: float, *more: Po
     return [each.uid for each in allocations.listed(keys, pods, asked_at=now, now=now, is_complete=True).ended]
 
 
+def test_an_allocation_is_superseded_only_by_a_pod_that_has_its_device_alone() -> None:
+    """Of two pods that a List names, the allocation may be either's."""
+    old, new, next_one = ("default", "old"), ("default", "new"), ("default", "next")
+    allocations = Allocations(Pace(), boot_id="now")
+    record = allocate(allocations, "a", 100.0, "w0", is_started=True)
+    for now, pods in ((101.0, (old, new)), (102.0, (new,)), (103.0, (new, old)), (104.0, (old, new))):
+        allocations.listed({(R, "w0"): pods}, pods, asked_at=now, now=now, is_complete=True)
+        assert not record.is_superseded
+    assert record.pod == new
+    allocations.listed({(R, "w0"): (next_one,)}, [next_one], asked_at=105.0, now=105.0, is_complete=True)
+    assert record.is_superseded
+
+
 def test_a_container_waited_for_its_own_pod_whose_device_the_next_process_had_given() -> None:
     """In an update, the old process took the pod for that of its own allocation, and each waited for the other."""
     old, new = scrubbed(), scrubbed()
