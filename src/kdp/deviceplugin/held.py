@@ -115,6 +115,8 @@ class HeldDevices:
         Judges all devices again if they are other ones than before.
         """
         records, before = self._tracker.records, self._others
+        if self.is_outdated:
+            records.adopt()  # a process that came in an update may have been killed
         self._mark = records.mark()
         self._claimed = await offload(lambda: claimed_devices(self._plugins_dir))
         self._beside = await records.beside()

@@ -293,6 +293,25 @@ async def test_a_container_started_with_the_state_of_an_earlier_pods_allocation(
     assert backend.starts == [{"number": 1}, {"number": 1}, {"number": 2}, {}]
 
 
+async def test_the_instance_that_stayed_knew_nothing_of_the_pods_of_one_that_came_and_was_killed(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """It owed nothing itself, so it took nothing over, and a container started with an empty state."""
+    stays, comes = Prepared("w0", "w1"), Prepared("w0", "w1")
+    outgoing = Outgoing(lambda: connected(kubelet, comes, pace=QUICK, state_dir=tmp_path))
+    async with connected(kubelet, stays, pace=QUICK, state_dir=tmp_path), anyio.create_task_group() as tasks:
+        await tasks.start(outgoing.run)
+        admitted = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await until(lambda: any("number" in path.read_text() for path in tmp_path.glob("*.json")))
+        await outgoing.end()
+        await kubelet.until(streaming=RESOURCE)
+        await kubelet.start_container(admitted.pod)
+        await kubelet.delete(admitted.pod)
+        await until(lambda: stays.returned)
+    assert (comes.starts, stays.starts) == ([{"number": 1}], [{"number": 1}])
+    assert stays.returned == [(admitted.devices(RESOURCE), {"number": 1})]
+
+
 class Slow(Kept):
     """Widgets whose library takes its time."""
 

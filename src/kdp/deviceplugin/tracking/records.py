@@ -524,10 +524,10 @@ class AllocationRecords:
         In an update there are two for a while, and the one knows nothing of what the other gave.
         """
         store = resource.store
-        if store is None or not store.has_neighbours:
+        if store is None or not (store.has_neighbours or self.mark() != resource.mark):
             return []
         await self._adopt_once(resource, store)
-        return await store.neighbours()
+        return await store.neighbours() if store.has_neighbours else []
 
     async def may_release(self, record: AllocationRecord) -> bool:
         """Return whether no other process of this plugin has the devices, too, so that they can be cleaned up."""
@@ -745,6 +745,7 @@ class AllocationRecords:
             resource.is_adopting = False
 
     async def _adopt_once(self, resource: KeptResource, store: AllocationStore) -> None:
+        resource.mark = self.mark()  # first: a file that comes meanwhile is looked at next time
         found = await store.adopt()
         known = {record.uid for record in self._allocations.owed(resource.name)}
         records = [each for each in found if each.uid not in known and each.ids]

@@ -584,6 +584,7 @@ class KeptResource:
         devices: Its devices as they were at Allocate.
         intended: The records of Allocates whose hook runs, by uid.
         is_unfilled: Whether a List may name devices whose allocation was forgotten.
+        mark: The mark of the directory at the last take-over; see `AllocationRecords.mark`.
     """
 
     __repr__ = shown
@@ -597,6 +598,7 @@ class KeptResource:
     devices: dict[str, Device] = attrs.field(factory=dict[str, Device])
     intended: dict[str, AllocationRecord] = attrs.field(factory=dict[str, AllocationRecord])
     is_unfilled: bool = True
+    mark: int | None = None
 
     @property
     def has_neighbours(self) -> bool:
