@@ -104,10 +104,11 @@ class Node:
         await self.cluster.until(runs, "the plugin's container runs", every=0.05)
 
     async def serve(self) -> None:
-        """Have a plugin in order."""
+        """Have a plugin in order, which Prometheus has scraped."""
         await self.deploy()
         await self.plugin.until_ready()
         await self.cluster.until_counted(RESOURCE, capacity=2, allocatable=2)
+        await self.alarms.until("kdp_build_info")
 
     async def use(self, name: str = "user") -> None:
         """Have a pod that asks for a device."""
@@ -260,14 +261,12 @@ def _volume(node: Node, uid: str) -> Path:
 
 async def image_missing(node: Node) -> None:
     await node.serve()
-    await node.alarms.until("kdp_build_info")
     node.container.update(image="registry.invalid/kdp-night:1", imagePullPolicy="IfNotPresent")
     await node.cluster.apply(*node.documents, namespace=node.namespace.name)
 
 
 async def too_little_memory(node: Node) -> None:
     await node.serve()
-    await node.alarms.until("kdp_build_info")
     node.container["resources"] = {"requests": {"memory": "20Mi"}, "limits": {"memory": "20Mi"}}
     await node.cluster.apply(*node.documents, namespace=node.namespace.name)
 
@@ -318,14 +317,12 @@ async def label_missing(node: Node) -> None:
 
     node.undo.append(without_label)  # the remedy labels the node again
     await node.serve()
-    await node.alarms.until("kdp_build_info")
     await without_label()
     await node.cluster.clear_pods(node.namespace.name)
 
 
 async def pod_security(node: Node) -> None:
     await node.serve()
-    await node.alarms.until("kdp_build_info")
     label = "pod-security.kubernetes.io/enforce=baseline"
     await node.cluster.kubectl("label", "namespace", node.namespace.name, label)
     await node.cluster.clear_pods(node.namespace.name)

@@ -30,8 +30,8 @@ class AllocationRecord:
         given: The parts of the reply to Allocate, by device id.
         consumes: What its devices take of the backend's counters, by device id.
         numa_nodes: The NUMA nodes that the kubelet has of its devices, by device id; no entry if there are none.
-        at: The boot of the node, and the second of `time.CLOCK_BOOTTIME`, of the Allocate. An allocation of an
-            older version of kdp has ("", 0.0), and is earlier than all others.
+        at: The boot of the node, and the second of `time.CLOCK_BOOTTIME`, of the Allocate. ("", 0.0) in a file
+            of an older version of kdp, which comes first.
         file: The file that it was read from, by another name for each process; "": this process made it.
         is_seen: Whether a list has named one of its devices, as it was saved.
         suspects: The pods that may hold it unnamed, from the file; `None` if the file has none.

@@ -535,7 +535,7 @@ class Allocations:
                     seen.add(key[0])
                 track.is_seen = track.is_named = True
                 track.named_at = asked_at
-                # Of two pods the newest allocation may be either's; only the wait for a scrub needs a guess.
+                # If a List names two pods, one of them is a guess. Only the wait for a scrub takes it.
                 if (key[0] in self._scrubbed or len(named[key]) == 1) and self._name_pod(key, named, asked_at):
                     seen.add(key[0])
                 track.suspects = frozenset()

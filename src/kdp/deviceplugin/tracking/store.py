@@ -575,15 +575,15 @@ class AllocationOwner:
 @final
 @attrs.define(eq=False)
 class KeptResource:
-    """What is kept of one resource, also when its plugin is gone.
+    """The file, devices, and records of one resource, also after the end of its plugin.
 
     Attributes:
-        store: Its file; None: nothing was to be saved yet.
-        is_adopting: Whether what earlier processes left is being taken over.
-        adopted: Set when that is known.
+        store: Its file; `None` before the first save.
+        is_adopting: Whether a take-over of the files of ended processes runs.
+        adopted: Set after the first take-over.
         devices: Its devices as they were at Allocate.
-        intended: The records of Allocates whose hook runs, by uid.
-        is_unfilled: Whether a List may name devices whose allocation was forgotten.
+        intended: The records of Allocates that run a hook, by uid.
+        is_unfilled: Whether a List may name devices with a forgotten allocation.
         mark: The mark of the directory at the last take-over; see `AllocationRecords.mark`.
     """
 
