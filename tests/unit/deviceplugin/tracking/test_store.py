@@ -15,7 +15,6 @@ from pathlib import Path
 import anyio
 import attrs
 import pytest
-from tests.waiting import until
 
 from kdp.deviceplugin.tracking.allocation_record import AllocationRecord
 from kdp.deviceplugin.tracking.store import AllocationStore, is_abandoned, saved_beside
@@ -498,14 +497,15 @@ async def test_a_dead_file_that_cannot_be_removed_released_its_allocations_again
         assert not await living.saved(patience=PATIENCE)
         living.drop(ONE.uid)
         assert await living.close(0.5) == {"w0", "w1", "w2"}
-        living._worker.end()  # pyright: ignore[reportPrivateUsage]
         writer = living._writer  # pyright: ignore[reportPrivateUsage]
         assert writer is not None
         writer.cancel()
+        await living._worker.submit(lambda: None)  # pyright: ignore[reportPrivateUsage]  # its last write is over
+        living._worker.end()  # pyright: ignore[reportPrivateUsage]
         for descriptor, _ in living._dead.values():  # pyright: ignore[reportPrivateUsage]
             locks.close(descriptor)
         living._let_go()  # pyright: ignore[reportPrivateUsage]
-    await until(lambda: len(files(tmp_path)) == 2)  # the thread may be at its last write
+    assert len(files(tmp_path)) == 2
     assert contents(await last.adopt()) == contents([TWO])
     await last.close(PATIENCE)
 
