@@ -341,6 +341,7 @@ class DraPlugin:
         since = time.monotonic()
         while True:
             await anyio.sleep(LOOK_PAUSE)
+            self._remove_dead_rivals()
             if not all(server.is_in_place for server in self._servers):
                 return "a socket of the driver was removed; kdp makes a new one"
             if self._is_registered:
@@ -350,6 +351,17 @@ class DraPlugin:
                 if self._problem != NOT_ASKED:
                     return self._problem or ""  # it has refused, and up to 1.35 it will not try again
                 return "the kubelet has not picked up the socket; kdp makes a new one from time to time"
+
+    def _remove_dead_rivals(self) -> None:
+        """Remove the sockets of a process of the driver that was killed beside this one: the kubelet still has them."""
+        own, sockets = {server.path.name for server in self._servers}, self._sockets_named()
+
+        def is_rivals(name: str) -> bool:  # one with its final name has answered once: nobody is about to listen there
+            is_ours = sockets.is_registration(name) or sockets.is_service(name)
+            return is_ours and not name.startswith(".") and name not in own
+
+        for directory in (self._registry, self._data):
+            remove_dead(directory, is_rivals)
 
     def _judge_again(self) -> None:
         """Judge the devices again, before the feed publishes them: pods hold some in another way."""

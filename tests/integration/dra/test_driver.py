@@ -21,6 +21,7 @@ from kdp.dra.options import DriverOptions
 from kdp.dra.publishing import feed
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.render import health_key
+from kdp.dra.sockets import DriverSockets
 from kdp.errors import ConfigurationError
 from kdp.model.claims import TaintEffect
 from kdp_testkit.patience import PATIENCE
@@ -129,6 +130,21 @@ async def test_two_pods_overlap_in_an_update(folder: Path) -> None:
                 answers.append(await driver.prepare(names))
             assert answers[0] == answers[1], "each sees what the other has done"
         assert new.sockets() == [one_alone], "the old one is there as before"
+
+
+async def test_what_is_left_of_a_process_that_was_killed_in_an_update_stayed_registered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "LOOK_PAUSE", 0.02)
+    other = "00000001-0000-4000-8000-000000000000"
+    async with running(folder, Widgets(), pod_uid="00000000-0000-4000-8000-000000000000") as driver:
+        registry, data = driver.paths.plugins_registry_dir, driver.paths.plugins_dir / DRIVER
+        left = DriverSockets.of(DRIVER, registry=registry, data=data, pod_uid=other)
+        for path in (left.registration, left.service):
+            with socket.socket(socket.AF_UNIX) as dead:
+                dead.bind(str(path))
+        await until(lambda: not (os.path.lexists(left.registration) or os.path.lexists(left.service)))
+        assert (await driver.info()).name == DRIVER
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
