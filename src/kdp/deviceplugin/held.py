@@ -188,6 +188,20 @@ class HeldDevices:
         holding = self._judgment.withheld.get(name)
         return None if holding is None else str(holding)
 
+    def is_elsewhere(self, record: AllocationRecord) -> bool:
+        """Return whether a pod has hardware of an allocation under another name, and got it before its release.
+
+        That may be if the release has failed. Where devices are scrubbed, no pod gets such a device.
+        """
+        if record.is_back:
+            return False
+        own = {thing for given in record.given.values() for thing, sharers in given.reach.items() if not sharers}
+        return any(
+            not (other.is_handed_out or (other.resource, device_id) in record.keys)
+            and any(thing in own for thing, sharers in given.reach.items() if not sharers)
+            for other, device_id, given in self._tracker.records.holdings()
+        )
+
     def successors(self, resource: str, device_id: str) -> tuple[Device, ...]:
         """Return the devices that have the nodes of a vanished device now: a scrub cleans them in its place."""
         return self._judgment.successors.get((resource, device_id), ())

@@ -73,7 +73,8 @@ class Releaser:
                     records.postpone_release(record, has_failed=True)
                     return
                 away = self._away(record)
-                if len(away) == len(record.ids) or not await records.may_release(record):
+                is_early = self._held.is_elsewhere(record) or not await records.may_release(record)
+                if len(away) == len(record.ids) or is_early:
                     records.postpone_release(record, has_failed=False)
                     return
                 if away:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import attrs
 import pytest
 from typing_extensions import override
 
@@ -20,7 +21,7 @@ from kdp.storage.journal import Journal
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
 
 from .helpers import RESOURCE, Widgets, connected, until
-from .test_release import QUICK
+from .test_release import QUICK, lists
 
 
 class Adapters(Widgets):
@@ -263,3 +264,41 @@ async def test_an_id_that_came_to_mean_other_hardware(kubelet: SimulatedKubelet,
         await kubelet.delete(pod.pod)
         await kubelet.until(allocatable={RESOURCE: 1})
         assert list_of(tmp_path)
+
+
+class Reset(Adapters):
+    """Adapters that are reset when a pod has given them back, which fails at first."""
+
+    def __init__(self, tree: SysfsTree) -> None:
+        super().__init__(tree, numbers=True)
+        self.fails = True
+        self.tries: list[tuple[str, ...]] = []
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        self.tries.append(devices.ids)
+        if self.fails:
+            raise RuntimeError("busy")
+
+
+async def test_an_adapter_was_reset_while_a_pod_had_it_under_another_name(
+    kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """The reset for the pod before had failed until then."""
+    backend = Reset(SysfsTree(tmp_path))
+    async with connected(kubelet, backend, pace=attrs.evolve(QUICK, retry=0.1), host=backend.host):
+        backend.unplug("B")
+        await kubelet.until(allocatable={RESOURCE: 1})
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await kubelet.delete(first.pod)
+        await until(lambda: backend.tries)
+        backend.unplug("A")
+        backend.plug(C=0)
+        await kubelet.until(lambda: kubelet.devices(RESOURCE).keys() == {"C"}, allocatable={RESOURCE: 1})
+        second = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        tries = len(backend.tries)
+        backend.fails = False
+        await lists(kubelet)
+        assert len(backend.tries) == tries
+        await kubelet.delete(second.pod)
+        await until(lambda: {*backend.tries[tries:]} == {("A",), ("C",)})
