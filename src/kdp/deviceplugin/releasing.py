@@ -108,6 +108,7 @@ class Releaser:
         return tuple(found.values())
 
     async def _call(self, record: AllocationRecord, supervisor: Supervisor) -> None:
+        await self._tracker.records.until_stated(record.resource, record.ids)  # prepare_container may still be at it
         limit = supervisor.deadlines.released
         devices = self._devices(record)
         allocation = Allocation(

@@ -13,6 +13,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import anyio
 import attrs
 import grpc
 
@@ -424,18 +425,23 @@ class DevicePluginServicer:
         remaining: float | None = context.time_remaining()
         if remaining is not None:  # pyright: ignore[reportUnnecessaryComparison] - without a deadline it is
             limit = max(0.0, min(limit, remaining - MARGIN))
+        until, wanted = time.monotonic() + limit, sorted(set(ids))
         if self._scrubs:
-            began = time.monotonic()
-            await self._records.scrubbed(self._resource, ids, until=began + limit)
+            await self._records.scrubbed(self._resource, ids, until=until)
             await self._records.start(self._resource, ids)
-            limit = max(0.0, limit - (time.monotonic() - began))
             if not self._supervisor.hooks.overridden("prepare_container"):
                 return
+        with anyio.move_on_after(until - time.monotonic()):
+            await self._records.until_stated(self._resource, wanted)
         record = await self._records.newest(self._resource, ids)
+        limit = until - time.monotonic()
+        if limit <= 0:  # a hook that gets no time at all would be blamed
+            text = "no time was left for prepare_container(); the kubelet starts the container again"
+            raise AllocationError(f"{self._resource}: device {', '.join(wanted)}: {text}")
         allocation = Allocation(
             resource=self._resource,
-            devices=self._known(sorted(set(ids))),
-            deadline=time.monotonic() + limit,
+            devices=self._known(wanted),
+            deadline=until,
             state={} if record is None else check_state(record.state),
             joined_env=self._supervisor.backend.joined_env,
             shared_with=self._records.shared_with(self._resource, ids),
@@ -444,10 +450,13 @@ class DevicePluginServicer:
             await self._supervisor.call(
                 "prepare_container", allocation, deadline=limit, then=lambda _: check_state(allocation.state)
             )
-        except KdpError as error:
-            if not isinstance(error, HookTimeoutError):  # whose thread may still write to it
-                with contextlib.suppress(InvalidValueError):
-                    await self._records.keep_state(record, allocation)  # `released` undoes what is done
+        except (HookTimeoutError, asyncio.CancelledError):  # the hook's thread may still write to it
+            returned = functools.partial(self._supervisor.hooks.idle, "prepare_container", deadline=None)
+            self._records.keep_state_late(record, allocation, returned)
+            raise
+        except KdpError:
+            with contextlib.suppress(InvalidValueError):
+                await self._records.keep_state(record, allocation)  # `released` undoes what is done
             raise
         await self._records.keep_state(record, allocation)
 

@@ -353,10 +353,10 @@ class DraPlugin:
                 return "the kubelet has not picked up the socket; kdp makes a new one from time to time"
 
     def _remove_dead_rivals(self) -> None:
-        """Remove the sockets of a process of the driver that was killed beside this one: the kubelet still has them."""
+        """Remove the sockets that another process of the driver left when it was killed: the kubelet still calls them."""
         own, sockets = {server.path.name for server in self._servers}, self._sockets_named()
 
-        def is_rivals(name: str) -> bool:  # one with its final name has answered once: nobody is about to listen there
+        def is_rivals(name: str) -> bool:  # a socket gets its final name after its first answer
             is_ours = sockets.is_registration(name) or sockets.is_service(name)
             return is_ours and not name.startswith(".") and name not in own
 

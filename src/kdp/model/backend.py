@@ -406,8 +406,9 @@ class DeviceBackend(abc.ABC):
         Called, if overridden, before every start, restarts included; several at once for different pods wait for one
         another. Must be idempotent. Deadline 25 s (the kubelet's is 30 s), the wait for other pods included: a hook of
         5 s serves five pods that start together, and the kubelet repeats the other starts. An exception fails that
-        start, which the kubelet repeats. The kubelet skips it after its own restart until we are registered (contract
-        section 7), so it must not be the only safety reset.
+        start, which the kubelet repeats. kdp keeps changes of ``state``, also if the call raises or misses its
+        deadline: the next call and ``released`` wait for its return. The kubelet skips it after its own restart
+        until we are registered (contract section 7), so it must not be the only safety reset.
 
         A DRA driver has no moment before each start. It calls the hook once for each request of a claim and boot of
         the node: after ``allocate`` of all requests, and before the kubelet starts the first pod of the claim. The

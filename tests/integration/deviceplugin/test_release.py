@@ -474,6 +474,54 @@ async def test_what_a_failed_preparation_had_noted_was_lost(kubelet: SimulatedKu
     assert backend.returned == [(("w0",), {"number": 1, "partition": 7})]
 
 
+async def test_what_a_preparation_notes_after_its_deadline_was_lost(kubelet: SimulatedKubelet) -> None:
+    """`released` ran beside it, with the state of before, so nothing undid the preparation."""
+    goes_on, calls = threading.Event(), list[str]()
+
+    class Slow(Kept):
+        @override
+        def prepare_container(self, devices: kdp.Allocation) -> None:
+            goes_on.wait(PATIENCE)
+            devices.state["partition"] = 7
+            calls.append("prepared")
+
+        @override
+        def released(self, devices: kdp.Allocation) -> None:
+            calls.append("released")
+            super().released(devices)
+
+    backend = Slow("w0")
+    async with connected(kubelet, backend, pace=QUICK, deadlines=Deadlines(prepare_container=0.2)):
+        with pytest.raises(ContainerStartError) as refused:
+            await kubelet.admit(Pod.asking({RESOURCE: 1}, name="p"))
+        assert "did not return within" in str(refused.value)
+        [uid] = kubelet.pods
+        await kubelet.delete(uid)
+        await lists(kubelet)
+        goes_on.set()
+        await until(lambda: backend.returned)
+    assert calls == ["prepared", "released"]
+    assert backend.returned == [(("w0",), {"number": 1, "partition": 7})]
+
+
+async def test_a_preparation_was_called_without_any_time_left_and_was_said_to_hang(kubelet: SimulatedKubelet) -> None:
+    """A scrub before it had taken all of it."""
+    calls = list[str]()
+
+    class Slow(Kept):
+        @override
+        def prepare_container(self, devices: kdp.Allocation) -> None:
+            calls.extend(devices.ids)
+
+    async with connected(kubelet, Slow("w0"), pace=QUICK, deadlines=Deadlines(prepare_container=0.0)):
+        with pytest.raises(ContainerStartError) as refused:
+            await kubelet.admit(Pod.asking({RESOURCE: 1}, name="p"))
+    assert "device w0: no time was left for prepare_container(); the kubelet starts the container again" in str(
+        refused.value
+    )
+    assert calls == []
+
+
 async def test_the_state_of_a_pod_that_ended_amid_its_start_became_the_next_pods(kubelet: SimulatedKubelet) -> None:
     """The next pod had the device by then, and `prepare_container` of the first wrote into the newest allocation."""
     starts, goes_on = threading.Event(), threading.Event()

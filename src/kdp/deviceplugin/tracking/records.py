@@ -7,6 +7,7 @@ waiting, and the store. The records command nobody: who wants to know of a chang
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -18,14 +19,14 @@ import anyio
 
 from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
-from ...errors import AllocationError
+from ...errors import AllocationError, InvalidValueError
 from ...supervision.conditions import CLEANUP, UNSAVED, being_scrubbed
 from ...supervision.hooks import check_state
 from .allocation_record import AllocationRecord
 from .store import AllocationOwner, KeptResource, is_abandoned, saved_beside, why_not_saved
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -132,6 +133,7 @@ class AllocationRecords:
         self._unwritable: str | None = None
         self._tasks: TaskGroup | None = None
         self._restated: dict[str, Mapping[str, Any]] = {}
+        self._unstated: dict[tuple[str, tuple[str, ...]], anyio.Event] = {}
         self._waiting = 0
         self._telling: asyncio.TimerHandle | None = None
 
@@ -616,6 +618,35 @@ class AllocationRecords:
                 self._restated[record.uid] = check_state(allocation.state)  # until its process has ended
         elif check_state(allocation.state):
             await self.keep(self._record(self._resources[allocation.resource], allocation.ids), allocation, {})
+
+    def keep_state_late(
+        self, record: AllocationRecord | None, allocation: Allocation, returned: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Take over the state of a hook that has missed its deadline, once the hook has returned.
+
+        Args:
+            record: See `keep_state`.
+            allocation: The allocation, to which the hook's thread may still write.
+            returned: Waits until the hook has returned.
+        """
+        key = allocation.resource, tuple(sorted(allocation.ids))
+
+        async def keep() -> None:
+            try:
+                await returned()
+                with contextlib.suppress(InvalidValueError):  # the vendor's mistake: the state of before stays
+                    await self.keep_state(record, allocation)
+            finally:
+                self._unstated.pop(key).set()
+
+        if self._tasks is not None and key not in self._unstated:
+            self._unstated[key] = anyio.Event()
+            self._tasks.start_soon(keep)
+
+    async def until_stated(self, resource: str, ids: Sequence[str]) -> None:
+        """Wait until no late hook can change the state of an allocation of these devices any more."""
+        if (stated := self._unstated.get((resource, tuple(sorted(ids))))) is not None:
+            await stated.wait()
 
     def device(self, resource: str, device_id: str) -> Device | None:
         """Return a device as it was at Allocate; None: this process has not allocated it."""

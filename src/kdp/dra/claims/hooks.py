@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import time
 from functools import partial
@@ -103,6 +105,7 @@ class ClaimHooks:
         self._holders = holders
         self._plugins_dir = plugins_dir
         self._elsewhere: Sequence[ClaimedDevice] = ()
+        self._late: dict[str, dict[object, dict[str, Any]]] = {}
         self._present: tuple[tuple[object, ...], Present] = (), Present()
 
     @property
@@ -118,6 +121,11 @@ class ClaimHooks:
     def judge_again(self) -> None:
         """Have the devices judged anew: a claim has given some back."""
         self._supervisor.judge_again()
+
+    def forget(self, claim: Claim) -> None:
+        """A claim is over, and has given its devices back."""
+        self._late.pop(claim.uid, None)
+        self.judge_again()
 
     def overridden(self, hook: str) -> bool:
         """Return whether the backend has a hook of its own."""
@@ -177,10 +185,12 @@ class ClaimHooks:
             )
             return attrs.evolve(answered, state=check_state(allocation.state)), found
 
-        result: tuple[ClaimPart, list[CdiDevice]] = await self._called("allocate", allocation, finish, seconds)
+        result: tuple[ClaimPart, list[CdiDevice]] = await self._called("allocate", part, allocation, finish, seconds)
         return result
 
-    async def _called(self, hook: str, allocation: Allocation, then: Callable[[Any], Any], seconds: float) -> Any:
+    async def _called(
+        self, hook: str, part: ClaimPart, allocation: Allocation, then: Callable[[Any], Any], seconds: float
+    ) -> Any:
         """Call a hook of a claim's Prepare.
 
         Raises:
@@ -195,6 +205,13 @@ class ClaimHooks:
             raise
         except AllocationError as error:
             raise RefusedError(hook, sentence(error)) from error
+        except (HookTimeoutError, asyncio.CancelledError):  # the hook's thread may still write to the state
+            self.note_state(allocation.claim, part, allocation.state)
+            raise
+
+    def note_state(self, claim: Claim, part: ClaimPart, state: dict[str, Any]) -> None:
+        """Keep the state that a hook has left or is still writing to, until `settled` is called."""
+        self._late.setdefault(claim.uid, {})[part.key] = state
 
     async def prepare_container(
         self, claim: Claim, part: ClaimPart, config: object | None, state: dict[str, Any]
@@ -217,17 +234,31 @@ class ClaimHooks:
         seconds = self._supervisor.deadlines.prepare_container
         devices = _devices_of(part, await self.devices())
         allocation = await self._allocation(claim, part, devices, config, seconds, state)
-        await self._called("prepare_container", allocation, lambda _: check_state(state), seconds)
+        await self._called("prepare_container", part, allocation, lambda _: check_state(state), seconds)
 
     def running(self, claim: Claim) -> str | None:
         """Return the hook of a claim's Prepare that has a thread now; `None` if none has."""
         hooks = self._supervisor.hooks
         return next((each for each in _OF_PREPARE if hooks.is_running(each, claim.uid)), None)
 
-    async def idle(self, claim: Claim) -> None:
-        """Wait until no hook of a claim's Prepare has a thread, however long that takes."""
-        while (hook := self.running(claim)) is not None:
-            await self._supervisor.hooks.idle(hook, deadline=None)
+    async def settled(self, record: Record, *, deadline: float | None = None) -> Record:
+        """Wait until no hook of a claim's Prepare has a thread; return the record with the states that were noted.
+
+        Args:
+            record: The claim's record.
+            deadline: In seconds; `None`: however long it takes.
+
+        Raises:
+            HookTimeoutError: A hook still runs.
+        """
+        while (hook := self.running(record.claim)) is not None:
+            await self._supervisor.hooks.idle(hook, deadline=deadline)
+        late = self._late.pop(record.claim.uid, {})
+        for position, part in enumerate(record.parts):
+            if part.key in late and not part.is_released:
+                with contextlib.suppress(InvalidValueError):  # the vendor's mistake: the state of before stays
+                    record = record.with_part(position, attrs.evolve(part, state=check_state(late[part.key])))
+        return record
 
     async def release(self, record: Record, part: ClaimPart, state: dict[str, Any]) -> None:
         """Call ``released`` for a part with this state, unless an earlier call for the part has ended well.

@@ -76,6 +76,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SETTLE_SECONDS = 20.0
+"""For a hook of an earlier Prepare that still runs, because the next one gets its state; see `FETCH_SECONDS`."""
+
 FETCH_SECONDS = 8.0
 """For the claim from the API; the kubelet gives up after 45 s, and a pod's author should know sooner."""
 
@@ -134,6 +137,8 @@ class ClaimLifecycle:
         before = await self._read(claim)
         if before is not None and before.is_over:
             raise OwedError([before])
+        if before is not None and not self.is_prepared(before):
+            before = await self.hooks.settled(before, deadline=SETTLE_SECONDS)
         try:
             item = await self.fetch(claim)
         except ApiError as error:
@@ -188,7 +193,7 @@ class ClaimLifecycle:
         if record is None or not record.is_over:
             return
         await self._hide(claim)
-        await self.hooks.idle(claim)
+        record = await self.hooks.settled(record)
         if self.hooks.overridden("released"):
             record = self._of_this_boot(record)
             for position, part in enumerate(record.parts):
@@ -253,6 +258,7 @@ class ClaimLifecycle:
         except HookTimeoutError:  # its thread may still write to the state
             raise
         except KdpError:
+            self.hooks.note_state(record.claim, part, state)  # the disk may not take it
             with suppress(InvalidValueError):
                 if state != part.state:  # `released` must undo its effect
                     begun = attrs.evolve(part, state=check_state(state))
@@ -396,6 +402,7 @@ class ClaimLifecycle:
         try:
             await self.hooks.release(record, part, state)
         except BaseException:
+            self.hooks.note_state(record.claim, part, state)  # the disk may not take it
             await offload(draft.discard)
             if state != part.state:  # what is done need not be done again
                 begun = record.with_part(position, attrs.evolve(part, state=check_state(state)))
@@ -409,7 +416,7 @@ class ClaimLifecycle:
     async def _forget(self, claim: Claim) -> None:
         """Remove all of a claim's files, its record last."""
         await offload(lambda: self.files.remove(claim.uid))
-        self.hooks.judge_again()
+        self.hooks.forget(claim)
 
     async def _hide(self, claim: Claim) -> None:
         """Remove what containers get of a claim."""

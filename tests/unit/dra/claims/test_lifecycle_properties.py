@@ -45,7 +45,7 @@ STEPS = (
     "prepare_container",
     "complete",
     "commit",
-    "idle",
+    "settle",
     "release",
     "hide",
     "clear",
@@ -142,8 +142,12 @@ class HooksOnPaper:
     def running(self, claim: Claim) -> str | None:
         return "allocate" if self._life.is_running else None
 
-    async def idle(self, claim: Claim) -> None:
-        self._life.step("idle", self._life.end_late)
+    def note_state(self, claim: Claim, part: ClaimPart, state: dict[str, Any]) -> None:
+        """No state is forgotten: the disk takes it, or the next hook gets the older one."""
+
+    async def settled(self, record: Record, *, deadline: float | None = None) -> Record:
+        self._life.step("settle", self._life.end_late)
+        return record
 
 
 class Life(RuleBasedStateMachine):

@@ -174,6 +174,18 @@ async def test_an_unprepare_waits_for_its_thread_before_released(world: World, b
     assert backend.hooks == ["allocate a", "prepare_container a"], "its thread may still change the device"
     backend.ready.set()
     await until(lambda: backend.hooks[-1] == "released a")
+    assert backend.allocations[-1].state["tested"] == 1, "what a late hook notes was lost"
+
+
+async def test_the_next_prepare_had_not_the_state_of_a_late_hook(world: World, backend: Cards) -> None:
+    world.api.put(claim(), [result("w0", "a")])
+    backend.ready.clear()
+    assert "prepare_container() of Cards did not return within 1 s" in await prepared(world)
+    again = asyncio.create_task(prepared(world))
+    backend.ready.set()
+    assert await again == ""
+    assert backend.hooks == ["allocate a", "prepare_container a"] * 2
+    assert [each.state["tested"] for each in backend.allocations[2:]] == [1, 2], "allocate, and then the hook again"
 
 
 async def test_a_prepare_answers_before_the_kubelet_gives_up(
