@@ -23,8 +23,8 @@ from kdp.deviceplugin.manager import PluginManager
 ANSWER_SECONDS: Final = 1.0
 """For an answer of a process; one that is frozen gives none."""
 
-Entry: TypeAlias = tuple[tuple[str, ...], str | None]
-"""The devices of an allocation, and the number in its state."""
+Entry: TypeAlias = tuple[tuple[str, ...], str | None, int | None]
+"""The devices of an allocation, the number in its state, and how many hooks have counted there."""
 
 
 @final
@@ -54,8 +54,8 @@ class Account:
                     pass
             await loop.sock_sendall(channel, b"?")
             said = json.loads(await loop.sock_recv(channel, 1 << 20))
-            owed = {uid: (tuple(ids), number) for uid, ids, number, _ in said["owed"]}
-            believed = {number: text for _, _, number, text in said["owed"]}
+            owed = {uid: (tuple(ids), number, calls) for uid, ids, number, calls, _ in said["owed"]}
+            believed = {number: text for _, _, number, _, text in said["owed"]}
             return cls(owed=owed, problem=said["problem"], has_adopted=said["has_adopted"], believed=believed)
         return None
 
@@ -95,7 +95,7 @@ def saved_in(directory: Path) -> Saved:
                     gone.add(each["uid"])
                     continue
                 number = each["state"].get("number")
-                found[each["uid"]] = tuple(each["ids"]), number
+                found[each["uid"]] = tuple(each["ids"]), number, each["state"].get("calls")
                 intents.pop(each["uid"], None)
                 if number is None and "at" in each:  # an allocation that was taken from a list has no time
                     intents[each["uid"]] = tuple(each["ids"])
@@ -147,7 +147,10 @@ async def _account(manager: PluginManager) -> dict[str, Any]:
     resources = manager._tracker.records._resources  # pyright: ignore[reportPrivateUsage]
     return {
         "owed": [
-            (each.uid, each.ids, each.state.get("number"), f"{each}, {[str(tracks[key]) for key in each.keys]}")
+            (
+                *(each.uid, each.ids, each.state.get("number"), each.state.get("calls")),
+                f"{each}, {[str(tracks[key]) for key in each.keys]}",
+            )
             for each in allocations.owed()
         ],
         "problem": manager.state_problem,

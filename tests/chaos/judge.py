@@ -1,7 +1,7 @@
 """The rules that a plugin must keep whatever happens, judged by what can be seen from outside. No I/O.
 
 1. A reply names the devices that the kubelet chose, and no device is in the replies of two living pods.
-2. What a pod holds is not released while the pod lives.
+2. What a pod holds is not released while the pod lives, also not for an earlier pod unless it is to be scrubbed.
 3. What was allocated and is held no more is released, with the state that `allocate` left for that container. Until
    then memory and disk have it in each peace. It is released once. A plugin that is killed in the middle of it may do
    it again. In a peace that lasts, the release comes within `RELEASE_SECONDS`. When `allocate` is called, the disk has
@@ -18,8 +18,9 @@
 9. In each peace the files have the allocations that the living processes have in memory. While both differ, the status
    names a problem; when they agree, it names none.
 10. No container has a device node that a container of another living pod has, unless that one's record is excused.
-11. `prepare_container` gets the state that `allocate` left for that container. Between two containers that start on a
-    device which is scrubbed, `released` is called for the first one.
+11. `prepare_container` gets the state that `allocate` left for that container. Each hook after it, and the hook that
+    is called again because it has failed, gets the state as the hook before left it. Between two containers that start
+    on a card which is scrubbed, `released` is called for the first one, whatever the card is called then.
 
 Rule 3 excuses an allocation that was not saved, if the process ended while it could not be saved: it was killed, or the
 disk stayed bad until the end of its stop. An allocation that a peace has seen on the disk is never excused. The devices
@@ -114,6 +115,21 @@ class Container:
     nodes: frozenset[str]
 
 
+@attrs.frozen(kw_only=True)
+class Calls:
+    """How many hooks have counted their calls in the state of an allocation.
+
+    Attributes:
+        saved: Those that are surely on the disk.
+        last: All of them.
+        deaths: How many lives of processes had ended when the last of them was called.
+    """
+
+    saved: int = 0
+    last: int = 0
+    deaths: int = 0
+
+
 class Judge(ProcessJudge):
     """Judges a device plugin by its hooks, its pods, and its files.
 
@@ -137,6 +153,7 @@ class Judge(ProcessJudge):
         self._released_in: dict[str, int] = {}
         self._prepared: dict[tuple[str, ...], str | None] = {}
         self._dirty: dict[str, str] = {}
+        self._calls: dict[str, Calls] = {}
         self._shared: set[str] = set()
         self._listed: set[str] = set()
 
@@ -151,6 +168,18 @@ class Judge(ProcessJudge):
             self.broken(3, f"allocate was called for {tuple(ids)}, and no file had the intent")
         self._allocated[number] = tuple(ids), frozenset(nodes)
 
+    def counted(self, number: str | None, ids: Sequence[str], calls: int | None, *, hook: str) -> None:
+        """A hook has found a state, in which it has counted its call: one more than the hook before it has left."""
+        given = self._allocated.get(number or "")
+        if number is None or calls is None or given is None or len(ids) < len(given[0]):
+            return  # a part of it that was released apart has the state of before
+        known = self._calls.get(number, Calls())
+        least = known.last if known.deaths == self.deaths else known.saved
+        most = known.last if known.deaths == self.deaths else calls  # a hook that ran at the end has said nothing
+        if not least < calls <= most + 1:
+            self.broken(11, f"{hook} of {tuple(ids)} ({number}) is call {calls} by the state, and {known} were before")
+        self._calls[number] = Calls(saved=known.saved, last=calls, deaths=self.deaths)
+
     def prepared(self, number: str | None, ids: Sequence[str]) -> None:
         """The hook `prepare_container` was called with this number in the state; `None` if the state was empty."""
         self.counts["prepared"] += 1
@@ -160,11 +189,11 @@ class Judge(ProcessJudge):
             self._check_state("prepare_container", container, number)
         if not self._scrubs or number is None:
             return
-        for device in wanted:
-            before = self._dirty.get(device, number)
+        for node in self._allocated[number][1] if number in self._allocated else ():
+            before = self._dirty.get(node, number)
             if before != number and before not in self._excused and not self._shares:
-                self.broken(11, f"a container starts with {device} ({number}), and {before} was not released")
-            self._dirty[device] = number
+                self.broken(11, f"a container starts with {node} ({wanted}, {number}), and {before} was not released")
+            self._dirty[node] = number
 
     def released(self, number: str | None, ids: Sequence[str], nodes: Sequence[str] = ()) -> None:
         """The hook `released` was called, with the nodes that the devices have now."""
@@ -185,12 +214,15 @@ class Judge(ProcessJudge):
         for pod, containers in self._held.items():
             if number in containers:
                 self.broken(2, f"{tuple(ids)} were released while pod {pod} held them")
+            for later in () if self._scrubs or self._shares else containers.values():
+                if later.number not in {number, *self._excused, *self._unsaved} and not later.nodes.isdisjoint(nodes):
+                    self.broken(2, f"{tuple(ids)} ({number}) were released while pod {pod} held them ({later.number})")
         if number in self._released and self._released_in[number] == self.deaths:
             self.broken(3, f"{number} ({tuple(ids)}) was released twice in one life of the process")
         self._released[number] += 1
         self._released_in[number] = self.deaths
         self._excused.pop(number, None)
-        self._dirty = {device: dirty for device, dirty in self._dirty.items() if dirty != number}
+        self._dirty = {node: dirty for node, dirty in self._dirty.items() if dirty != number}
 
     def _presumed(self, ids: Sequence[str], nodes: Sequence[str]) -> None:
         """Take a release with an empty state: it is of an allocation that was excused, and ended.
@@ -282,9 +314,14 @@ class Judge(ProcessJudge):
         """The device nodes that pods have."""
         return {node for held in self._held.values() for each in held.values() for node in each.nodes}
 
-    def started(self, pod: str, envs: Mapping[str, str]) -> None:
-        """The container of a pod has started with these variables, so `prepare_container` was called for it."""
+    def started(self, pod: str, envs: Mapping[str, str], *, saved: bool = True) -> None:
+        """The container of a pod has started with these variables, so `prepare_container` was called for it.
+
+        ``saved``: files could be written.
+        """
         for container in self._held.get(pod, {}).values():
+            if saved and (calls := self._calls.get(container.number)):
+                self._calls[container.number] = attrs.evolve(calls, saved=calls.last)
             if envs.get("TOY_NUMBER") != container.number:
                 told = f"was told {envs.get('TOY_NUMBER')!r} at its start"
                 self.broken(1, f"pod {pod} has {container.ids} with the number {container.number}, and {told}")
@@ -366,12 +403,18 @@ class Judge(ProcessJudge):
         """A process has ended, and the disk has the devices of these Allocates without a state, by UID."""
         self._intended |= {uid: {base_id(device) for device in ids} for uid, ids in intents.items()}
 
-    def saved(self, numbers: Iterable[str | None], *, listed: Collection[str]) -> None:
-        """A peace has seen these allocations on the disk; ``listed`` are those that a list has named."""
+    def saved(self, numbers: Mapping[str | None, int | None], *, listed: Collection[str]) -> None:
+        """A peace has seen these allocations on the disk, each with the calls of its state.
+
+        ``listed`` are those that a list has named.
+        """
         self.counts["compared"] += 1
         held = {number for containers in self._held.values() for number in containers}
         self._listed |= held.intersection(listed)
         self.survived(numbers)
+        for number, calls in numbers.items():
+            if number is not None and calls is not None and (known := self._calls.get(number)):
+                self._calls[number] = attrs.evolve(known, saved=max(known.saved, calls))
 
     def files_removed(self, remembered: Collection[str | None]) -> None:
         """Somebody has removed the files: the remembered allocations must be saved again, and the others are lost."""

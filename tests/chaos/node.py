@@ -406,8 +406,14 @@ class Node(abc.ABC):
             self._names += 1
             name = f"new{self._names}"
         self._cards += 1
-        self.tree.add_node(node_of(self._cards), self._cards)
+        self._add_card(self._cards)
         self._place(name, self._cards, self._resource_for(name))
+
+    def _add_card(self, card: int) -> None:
+        self.tree.add_node(node_of(card), card)
+
+    def _remove_card(self, card: int) -> None:
+        self.tree.remove_node(node_of(card))
 
     def _resource_for(self, name: str) -> str:
         """Return the resource of a new toy."""
@@ -434,9 +440,9 @@ class Node(abc.ABC):
             self._remove(name)
             self._place(f"moved{self._names}", card, resource)
         else:
-            self.tree.remove_node(node_of(self.cards[name]))
+            self._remove_card(self.cards[name])
             self._cards += 1
-            self.tree.add_node(node_of(self._cards), self._cards)
+            self._add_card(self._cards)
             self._place(name, self._cards, self.resources[name])
 
     @property
@@ -455,7 +461,7 @@ class Node(abc.ABC):
     def unplug(self, name: str) -> None:
         """Take a toy away."""
         self.causes.add("a toy was taken away")
-        self.tree.remove_node(node_of(self.cards[name]))
+        self._remove_card(self.cards[name])
         self._remove(name)
 
     def _remove(self, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 import anyio
 
+from kdp.allocation.sharing import base_id
 from kdp.testing import CallError, DialError, PluginConnection
 
 from . import disk
@@ -139,7 +140,12 @@ async def burst(world: Node) -> None:
 
 async def hook_raises(world: World) -> None:
     """A hook raises for a while."""
-    world.command(f"{world.rng.choice(['allocate', 'discover', 'released'])}=raise")
+    hook = world.rng.choice(["allocate", "discover", "released", "prepare_container"])
+    world.command(f"{hook}=raise")
+    if hook == "released":
+        await delete(world)
+    elif hook == "prepare_container":
+        await restart_container(world)
     await admit(world)
     await anyio.sleep(world.rng.uniform(0.0, 0.5))
 
@@ -320,6 +326,22 @@ async def reuse_amid_release(world: World) -> None:
         await world.delete(pod)
 
 
+async def move_amid_release(world: World) -> None:
+    """The release of a pod's devices fails, and one of their cards comes back under another name."""
+    pods = [pod for pod in world.pods if any(base_id(each) in world.toys for each in world.devices_of(pod))]
+    if not pods:
+        return
+    pod = world.rng.choice(pods)
+    names = [name for name in map(base_id, world.devices_of(pod)) if name in world.toys]
+    world.command("released=raise")
+    await world.delete(pod)
+    await anyio.sleep(world.rng.uniform(0.4, 1.5))
+    world.move(names[0], "name")
+    for _ in range(len(world.hardware)):
+        await world.admit(1)
+    world.command(None)
+
+
 async def reload(world: Node) -> None:
     """SIGHUP: the plugin looks again."""
     if await world.until_awake():
@@ -390,11 +412,12 @@ WEIGHTS: Final[dict[Operation, int]] = {
     reuse_amid_update: 2,
     reuse_amid_release: 2,
     move: 4,
+    move_amid_release: 3,
     bad_disk: 5,
     bad_disk_and_stop: 3,
     slow_disk: 2,
     kill_at_a_step: 4,
-    lose_files: 1,
+    lose_files: 3,
     held_allocate: 2,
     restart_container: 4,
     unsynced_kubelet: 2,

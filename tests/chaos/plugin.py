@@ -107,19 +107,33 @@ class Toys(kdp.DeviceBackend):
         self.obey("allocate")
         number = uuid4().hex
         devices.state["number"] = number
+        devices.state["calls"] = 0
         self.say({**self._about("allocate", devices), "is_intended": is_intended})
         merged = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
         return merged.adding(env={"TOYS": ",".join(sorted(devices.ids)), "TOY_NUMBER": number})
 
     @override
     def prepare_container(self, devices: kdp.Allocation) -> None:
-        self.obey("prepare_container")
-        self.say(self._about("prepare_container", devices))
+        self._count("prepare_container", devices)
 
     @override
     def released(self, devices: kdp.Allocation) -> None:
-        self.obey("released")
-        self.say(self._about("released", devices))
+        self._count("released", devices)
+
+    def _count(self, hook: str, devices: kdp.Allocation) -> None:
+        """Count a call in the state, obey, and say so, also if the hook is told to raise."""
+        if "number" in devices.state:
+            devices.state["calls"] += 1
+        try:
+            self._obey_for(hook, devices)
+        except (RuntimeError, OSError):  # it was told to, or there are no descriptors
+            self.say({**self._about(hook, devices), "has_failed": True})
+            raise
+        self.say({**self._about(hook, devices), "has_failed": False})
+
+    def _obey_for(self, hook: str, devices: kdp.Allocation) -> None:
+        del devices
+        self.obey(hook)
 
     def _is_intended(self, ids: set[str]) -> bool:
         """Return whether a file has an Allocate of these devices without a state."""
@@ -131,7 +145,8 @@ class Toys(kdp.DeviceBackend):
 
     def _about(self, hook: str, devices: kdp.Allocation) -> dict[str, object]:
         nodes = [node.host_path for device in devices for node in device.edits.device_nodes]
-        return {"hook": hook, "number": devices.state.get("number"), "ids": [*devices.ids], "nodes": nodes}
+        state = {name: devices.state.get(name) for name in ("number", "calls")}
+        return {"hook": hook, **state, "ids": [*devices.ids], "nodes": nodes}
 
     def obey(self, hook: str) -> None:
         """Do what the world commands: ``hook=raise``, ``hook=hang`` until another command, or ``hook=SECONDS``."""

@@ -49,7 +49,7 @@ def test_only_what_could_not_be_saved_is_excused(
 def test_a_peace_ends_the_excuse() -> None:
     judge = Judge()
     _given(judge, "first", "toy0", saved=False)
-    judge.saved(["first"], listed=())
+    judge.saved({"first": 0}, listed=())
     judge.died(excused=True)
     judge.leaving("pod")
     assert judge.lost == ["first"]
@@ -111,7 +111,7 @@ def test_an_allocate_that_was_cut_off_may_be_released_without_a_state_while_the_
 def test_a_release_of_a_device_that_another_pod_may_have_is_not_due() -> None:
     judge = Judge()
     _given(judge, "first", "toy0")
-    judge.saved(["first"], listed=["first"])
+    judge.saved({"first": 0}, listed=["first"])
     judge.leaving("pod")
     assert judge.due(all_=False, there=["toy0"]) == ["first of toy0"]
     _given(judge, "second", "toy0", pod="other")
@@ -155,6 +155,39 @@ def test_a_device_is_released_between_two_containers_if_it_is_scrubbed() -> None
     assert [text[:7] for text in judge.violations] == ["rule 11"]
 
 
+def test_a_card_is_not_released_for_an_earlier_pod_while_a_later_one_has_it() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0")
+    judge.leaving("pod")
+    _given(judge, "second", "toy0", pod="other")
+    judge.released("first", ["toy0"], ["/dev/toy0"])
+    assert [text[:6] for text in judge.violations] == ["rule 2"]
+
+
+def test_a_card_that_has_another_name_is_scrubbed_all_the_same() -> None:
+    judge = Judge(scrubs=True)
+    _given(judge, "first", "toy0")
+    judge.prepared("first", ["toy0"])
+    judge.leaving("pod")
+    judge.allocated("second", ["moved1"], ["/dev/toy0"])
+    judge.prepared("second", ["moved1"])
+    assert [text[:7] for text in judge.violations] == ["rule 11"]
+
+
+def test_a_hook_gets_the_state_as_the_hook_before_has_left_it() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0")
+    judge.counted("first", ["toy0"], 1, hook="prepare_container")
+    judge.died(excused=False)
+    judge.counted("first", ["toy0"], 1, hook="prepare_container")
+    assert judge.violations == [], "the process was killed before it could save"
+    judge.saved({"first": 1}, listed=())
+    judge.died(excused=False)
+    for calls in (2, 2):
+        judge.counted("first", ["toy0"], calls, hook="released")
+    assert [text[:7] for text in judge.violations] == ["rule 11"]
+
+
 def test_two_names_of_one_node_are_one_device() -> None:
     judge = Judge()
     _given(judge, "first", "toy0")
@@ -174,12 +207,35 @@ def test_a_device_is_not_prepared_again_before_an_owed_release() -> None:
     judge.pre_started("one", "r0", "1", ["toy0"])
     judge.prepared("one", answer, envs)
     judge.leaving("one")
-    judge.unprepared("one", [])
+    judge.unprepared("one")
     assert judge.owed_after_unprepare == ["one/r0"]
     judge.allocated("two", "r0", "2", ["toy0"], is_recorded=False)
     judge.pre_started("two", "r0", "2", ["toy0"])
     judge.prepared("two", answer, {"id": {**envs["id"], "NUMBER_R0": "2"}})
     assert [text[:6] for text in judge.violations] == ["rule 9", "rule 3"]
+
+
+def test_a_claim_that_is_allocated_anew_gives_back_what_it_had() -> None:
+    judge = DraJudge()
+    judge.allocated_by_scheduler("one", "one", {"r0": ("toy0",)})
+    judge.allocated("one", "r0", "1", ["toy0"], is_recorded=True)
+    judge.reallocated("one", {"r0": ("toy1",)})
+    judge.allocated("one", "r0", "2", ["toy1"], is_recorded=True)
+    judge.pre_started("one", "r0", "2", ["toy1"])
+    assert judge.lost == ["one/r0"]
+    judge.prepared("one", [("pool", "toy1", ("id",))], {"id": {"TOY_TOY1": "toy1", "NUMBER_R0": "2"}})
+    assert [text[:6] for text in judge.violations] == ["rule 3"]
+    judge.released("one", "r0", "1", ["toy0"])
+    assert judge.lost == []
+
+
+def test_a_spec_gives_the_node_that_a_card_has_now() -> None:
+    judge = DraJudge()
+    judge.allocated_by_scheduler("one", "one", {"r0": ("toy0",)})
+    judge.lives["one"].answer = (("pool", "toy0", ("id",)),)
+    assert judge.outdated("one", {"id": ["/dev/toy0"]}, {"toy0": "/dev/toy0"}) == []
+    assert judge.outdated("one", {"id": ["/dev/toy0"]}, {"toy0": "/dev/toy7"}) != []
+    assert judge.outdated("one", None, {"toy0": "/dev/toy0"}) != []
 
 
 def test_a_claim_is_not_answered_before_prepare_container() -> None:

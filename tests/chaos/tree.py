@@ -39,6 +39,12 @@ class NodeTree:
         self._nodes.pop(path, None)
         self._save()
 
+    def link(self, path: str, target: str) -> None:
+        """Have a link there; one that is there is replaced."""
+        draft = self.root / f"{path.lstrip('/')}.draft"
+        draft.symlink_to(Path(target).name)
+        draft.rename(self.root / path.lstrip("/"))
+
     def boot(self, rng: random.Random) -> None:
         """Let it be another boot of the node."""
         (self.root / BOOT).write_text(f"{rng.getrandbits(64):x}\n")

@@ -164,10 +164,14 @@ class World(Node):
                 self.judge.allocated(
                     said["number"], said["ids"], said["nodes"], is_intended=said["is_intended"] or is_excused
                 )
-            case "prepare_container":
-                self.judge.prepared(said["number"], said["ids"])
-            case _:
-                self.judge.released(said["number"], said["ids"], said["nodes"])
+            case hook:
+                self.judge.counted(said["number"], said["ids"], said["calls"], hook=hook)
+                if said["has_failed"]:
+                    return
+                if hook == "prepare_container":
+                    self.judge.prepared(said["number"], said["ids"])
+                else:
+                    self.judge.released(said["number"], said["ids"], said["nodes"])
 
     # -- memory and disk -----------------------------------------------------------------------------------------------
 
@@ -177,7 +181,7 @@ class World(Node):
         if None in accounts:
             return
         self.causes.add(LOST_FILES)
-        self.judge.files_removed({number for each in accounts if each for _, number in each.owed.values()})
+        self.judge.files_removed({number for each in accounts if each for _, number, _ in each.owed.values()})
         for path in [*self._state.glob("*"), *self._state.glob(".*")] if self._state.is_dir() else ():
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -207,9 +211,9 @@ class World(Node):
                     quiet_since = now
                     if not found and seconds is not None:
                         self.heard()
-                        if forgotten := self.judge.forgotten({number for _, number in disk.values()}):
+                        if forgotten := self.judge.forgotten({number for _, number, _ in disk.values()}):
                             self.judge.broken(3, f"no process and no file has {forgotten[:3]} any more")
-                        self.judge.saved([number for _, number in disk.values()], listed=saved.listed)
+                        self.judge.saved({number: calls for _, number, calls in disk.values()}, listed=saved.listed)
                         return
                 # If both agree again, the problem ends with the next try.
                 elif now - quiet_since > limit + (0.0 if found or self.can_save else RETRY_SECONDS):
@@ -227,7 +231,7 @@ class World(Node):
     @override
     def _could_not_save(self, *, by_force: bool) -> bool:
         if saved := self._on_disk():
-            self.judge.survived([number for _, number in saved.entries.values()])
+            self.judge.survived([number for _, number, _ in saved.entries.values()])
             self.judge.intended(saved.intents)
         return super()._could_not_save(by_force=by_force)
 
@@ -273,7 +277,7 @@ class World(Node):
         found = [
             each.believed[number]
             for each in known
-            for ids, number in each.owed.values()
+            for ids, number, _ in each.owed.values()
             if any(base_id(device) in problem for device in ids)
         ]
         return f"; the plugin has {found}" if found else ""
@@ -288,6 +292,10 @@ class World(Node):
     def toys_of(self, resource: str) -> list[str]:
         """Return the toys of a resource."""
         return [name for name, other in self.resources.items() if other == resource]
+
+    def devices_of(self, pod: AdmittedPod) -> list[str]:
+        """Return the devices that a pod has."""
+        return [device for resource in self.variant.resources for device in sorted(pod.devices(resource))]
 
     async def admit(self, count: int) -> AdmittedPod | None:
         """Admit a pod that asks for so many toys of a resource, and judge what it was given."""
@@ -342,7 +350,9 @@ class World(Node):
         self.heard()
         self._unstarted.discard(pod.pod.uid)
         if pod in self.pods:
-            self.judge.started(pod.pod.uid, given.reply.envs)
+            # In an update, the new process remembers what it has no file for.
+            is_saved = self.can_save and len(self.living_instances) == 1
+            self.judge.started(pod.pod.uid, given.reply.envs, saved=is_saved)
         return True
 
     async def delete(self, pod: AdmittedPod) -> None:

@@ -25,6 +25,12 @@ def _is_disturbed(world: DraWorld) -> None:
     world.causes.add("the API server was not well")
 
 
+def go_away(world: DraWorld) -> None:
+    """Have the API server away until the next peace."""
+    _is_disturbed(world)
+    world.server.faults.away()
+
+
 async def refuse(world: DraWorld) -> None:
     """Some requests are refused: a conflict, too many requests, an error, a server that starts."""
     _is_disturbed(world)
@@ -51,8 +57,7 @@ async def answer_oddly(world: DraWorld) -> None:
 
 async def be_away(world: DraWorld) -> None:
     """The API server is gone for a while, or until the next peace."""
-    _is_disturbed(world)
-    world.server.faults.away()
+    go_away(world)
     await anyio.sleep(world.rng.uniform(0.0, 1.5))
     if world.rng.random() < 0.5:
         world.server.faults.back()

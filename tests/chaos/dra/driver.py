@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,8 +47,13 @@ PAUSES = (
 """What a driver waits for that is longer than a peace."""
 
 
+def link_of(card: int) -> str:
+    """Return the link to the device node of a card."""
+    return f"/dev/card{card}"
+
+
 class DraToys(Toys):
-    """Each toy has a variable of its own; the first of a request also has its number.
+    """Each toy has a link to its card's node, and a variable of its own; the first of a request also has its number.
 
     Args:
         hardware: The directory of the toys.
@@ -59,34 +64,42 @@ class DraToys(Toys):
     def __init__(self, hardware: Path, journal: int, claims: Path) -> None:
         super().__init__(hardware, journal)
         self._claims = claims
+        self._left: dict[str, dict[str, str]] = {}
 
     @override
     def discover(self) -> Iterator[kdp.Device]:
         for device in super().discover():
-            yield attrs.evolve(device, edits=kdp.ContainerEdits(env={f"TOY_{device.id.upper()}": device.id}))
+            named = kdp.ContainerEdits(env={f"TOY_{device.id.upper()}": device.id})
+            link = kdp.ContainerEdits.of_node(link_of(int(str(device.identity).split()[1])))
+            yield attrs.evolve(device, edits=kdp.ContainerEdits.merge([(device.id, named), (device.id, link)]))
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
         assert devices.claim is not None
-        is_recorded = self._is_started(devices.claim.uid)
-        self.obey("allocate")
-        number = devices.state.setdefault("number", uuid4().hex)
+        left = self._left.setdefault(devices.claim.uid, {})
+        if devices.request in left:
+            left.clear()  # Prepare has begun again
+        is_recorded = self._is_started(devices.claim.uid, left.values())
+        self._obey_for("allocate", devices)
+        number = left[devices.request] = devices.state.setdefault("number", uuid4().hex)
+        devices.state.setdefault("calls", 0)
         self.say({**self._about("allocate", devices), "is_recorded": is_recorded})
         merged = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
         return attrs.evolve(merged, env={**merged.env, f"NUMBER_{devices.request.upper()}": number})
 
     @override
-    def released(self, devices: kdp.Allocation) -> None:
-        self.obey("released")
-        self.say(self._about("released", devices))
+    def _obey_for(self, hook: str, devices: kdp.Allocation) -> None:
+        super()._obey_for(hook, devices)
+        self.obey(f"{hook} {devices.request}")
 
-    def _is_started(self, uid: str) -> bool:
-        """Return whether the disk says that a claim is started."""
+    def _is_started(self, uid: str, numbers: Iterable[str]) -> bool:
+        """Return whether the disk says that a claim is started, and has what earlier requests have left."""
         try:
             text = (self._claims / f"{uid}.json").read_text()
         except OSError:
             return False
-        return uid in text and re.search(r'"is_complete":\s*false', text) is not None
+        is_started = uid in text and re.search(r'"is_complete":\s*false', text) is not None
+        return is_started and all(number in text for number in numbers)
 
     @override
     def _about(self, hook: str, devices: kdp.Allocation) -> dict[str, object]:
@@ -95,7 +108,7 @@ class DraToys(Toys):
             "hook": hook,
             "claim": devices.claim.uid,
             "request": devices.request,
-            "number": devices.state.get("number"),
+            **{name: devices.state.get(name) for name in ("number", "calls")},
             "ids": [*devices.ids],
         }
 

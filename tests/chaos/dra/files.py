@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 DAMAGES: Final = ("cut", "emptied", "changed", "replaced", "removed")
 
@@ -46,15 +46,26 @@ class DriverFiles:
     def environment(self, uid: str) -> Mapping[str, Mapping[str, str]] | None:
         """Return what a claim's CDI spec gives to containers, by CDI id; None: there is none that can be read."""
         try:
-            spec = json.loads(self.spec(uid).read_text())
             return {
-                f"{spec['kind']}={device['name']}": dict(
-                    text.partition("=")[::2] for text in device["containerEdits"]["env"]
-                )
-                for device in spec["devices"]
+                name: dict(text.partition("=")[::2] for text in edits["env"])
+                for name, edits in self._edits(uid).items()
             }
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def nodes(self, uid: str) -> Mapping[str, Sequence[str]] | None:
+        """Return the device nodes that a claim's CDI spec gives, by CDI id; None: there is none that can be read."""
+        try:
+            return {
+                name: [node.get("hostPath", node["path"]) for node in edits["deviceNodes"]]
+                for name, edits in self._edits(uid).items()
+            }
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _edits(self, uid: str) -> dict[str, dict[str, Any]]:
+        spec = json.loads(self.spec(uid).read_text())
+        return {f"{spec['kind']}={device['name']}": device["containerEdits"] for device in spec["devices"]}
 
     def of(self, uid: str) -> list[str]:
         """Return the names of a claim's files."""
@@ -70,7 +81,7 @@ def damage(path: Path, rng: random.Random) -> None:
     """Damage a file in one of many ways, or remove it."""
     how = rng.choice(DAMAGES)
     data = bytearray(path.read_bytes())
-    if how == "removed":
+    if how == "removed" or not data:  # it may have been emptied before
         path.unlink()
         return
     if how == "cut":

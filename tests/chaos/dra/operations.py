@@ -101,6 +101,31 @@ async def forget_all(world: DraWorld) -> None:
     await world.forget_all()
 
 
+async def reallocate(world: DraWorld) -> None:
+    """The kubelet loses its checkpoint, all pods are gone, and the scheduler gives one's claims other devices."""
+    if not world.waiting:
+        return
+    pod = world.rng.choice(world.waiting)
+    await world.forget_all(keeping=pod)
+    free = world.free()
+    world.rng.shuffle(free)
+    if len(free) < len(pod.claims):
+        world.forget_claims(pod)  # nobody would end them
+    else:
+        await world.start_pod(world.reschedule(pod, [{"r0": (free.pop(),)} for _ in pod.claims]))
+
+
+async def renumber(world: DraWorld) -> None:
+    """Cards get other device nodes, perhaps while the disk fails."""
+    if world.rng.random() < 0.6:
+        world.disk(world.rng.choice(common.FAULTS))
+    for name in world.toys:
+        if world.rng.random() < 0.5:
+            world.renumber(name)
+    await anyio.sleep(world.rng.uniform(0.2, 0.8))
+    world.disk(None)
+
+
 async def restart_kubelet(world: DraWorld) -> None:
     """The kubelet is restarted, and makes new sandboxes for some of its pods."""
     world.causes.add("the kubelet was restarted")
@@ -208,18 +233,54 @@ async def update(world: DraWorld) -> None:
     await world.overlap(meanwhile, world.rng.choice(["first", "update", "update"]))
 
 
+async def update_amid_releases(world: DraWorld) -> None:
+    """Pods go while a new version starts, and their releases take long or fail at first."""
+    pods = world.waiting[:3]
+    how = world.rng.choice(["raise", "0.3", "0.6"])
+
+    async def meanwhile() -> None:
+        await anyio.sleep(world.rng.uniform(0.2, 1.5))
+        world.command(None)
+
+    world.command(f"released{_for(world)}={how}")
+    async with anyio.create_task_group() as tasks:
+        for pod in pods:
+            tasks.start_soon(world.stop_pod, pod)
+    world.be_new_pod()
+    await world.overlap(meanwhile, world.rng.choice(["first", "update"]))
+
+
 async def hook_raises(world: DraWorld) -> None:
     """A hook raises for a while."""
-    world.command(f"{world.rng.choice(['allocate', 'discover', 'prepare_container', 'released'])}=raise")
+    world.command(f"{world.rng.choice(['allocate', 'discover', 'prepare_container', 'released'])}{_for(world)}=raise")
     await prepare(world)
     await unprepare(world)
+
+
+def _for(world: DraWorld) -> str:
+    """Return what makes a hook fail for all requests, or for the second one of a claim only."""
+    return world.rng.choice(["", " r1"])
+
+
+async def prepare_anew_without_api(world: DraWorld) -> None:
+    """A Prepare fails, and comes again while the API server is away."""
+    wishes = _wishes(world, 2)
+    if wishes:
+        pod = world.schedule(wishes)
+        world.command(f"{world.rng.choice(['allocate', 'prepare_container'])}{_for(world)}=raise")
+        await world.start_pod(pod)
+        world.command(None)
+        api_faults.go_away(world)
+        await world.start_pod(pod)
+        if world.rng.random() < 0.5:
+            world.server.faults.back()
 
 
 async def release_fails(world: DraWorld) -> None:
     """`released` fails beside an Unprepare, and the scheduler gives the devices to another claim at once."""
     if not world.waiting:
         return
-    world.command(f"released={world.rng.choice(['raise', 'hang', '1.5'])}")
+    world.command(f"released{_for(world)}={world.rng.choice(['raise', 'hang', '1.5'])}")
     pod = world.rng.choice(world.waiting)
     wanted = [world.judge.lives[world.claim_of(name)].wanted for name in pod.claims]
     async with anyio.create_task_group() as tasks:
@@ -342,6 +403,8 @@ WEIGHTS: Final[dict[Operation, int]] = {
     vanish: 4,
     steal: 6,
     forget_all: 1,
+    reallocate: 2,
+    renumber: 4,
     restart_kubelet: 5,
     kubelet_faults: 2,
     kill: 4,
@@ -351,7 +414,9 @@ WEIGHTS: Final[dict[Operation, int]] = {
     terminate_amid_prepare: 2,
     terminate_amid_unprepare: 2,
     unprepare_amid_prepare: 6,
-    update: 2,
+    prepare_anew_without_api: 3,
+    update: 4,
+    update_amid_releases: 3,
     release_fails: 4,
     bad_disk: 4,
     slow_disk: 1,

@@ -15,6 +15,7 @@ from uuid import uuid4
 import anyio
 from tests.chaos.node import FROZEN, SLOW_DISK, Node, answers
 from tests.chaos.plugin import CLOCK
+from tests.chaos.plugin import node_of as card_node
 from typing_extensions import override
 
 from kdp.kubelet import KubeletPaths
@@ -30,7 +31,7 @@ from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from kdp_testkit.dra.status import ApiRefused
 from kdp_testkit.dra.store import KINDS
 
-from .driver import DRIVER
+from .driver import DRIVER, link_of
 from .files import DriverFiles, damage
 from .judge import RELEASE_SECONDS, DraJudge
 
@@ -85,6 +86,8 @@ class DraWorld(Node):
         self._switches = {name: rng.choice(["on", "off"]) for name in ("device_status", "device_metadata")}
         self._numbers = itertools.count()
         self._broken_specs: set[str] = set()
+        self._nodes: dict[int, str] = {}
+        self._numbers_of_nodes = 1000
         super().__init__(directory, rng, environment)
         write_kubeconfig(directory, server.url)
 
@@ -169,10 +172,43 @@ class DraWorld(Node):
         about = said["claim"], said["request"], said["number"], said["ids"]
         if said["hook"] == "allocate":
             self.judge.allocated(*about, is_recorded=said["is_recorded"])
-        elif said["hook"] == "prepare_container":
+            return
+        self.judge.counted(said["claim"], said["request"], said["ids"], said["calls"], hook=said["hook"])
+        if said["has_failed"]:
+            return
+        if said["hook"] == "prepare_container":
             self.judge.pre_started(*about)
         else:
             self.judge.released(*about)
+
+    # -- cards ---------------------------------------------------------------------------------------------------------
+
+    @override
+    def _add_card(self, card: int) -> None:
+        super()._add_card(card)
+        self._nodes[card] = card_node(card)
+        self.tree.link(link_of(card), card_node(card))
+
+    @override
+    def _remove_card(self, card: int) -> None:
+        self.tree.remove_node(link_of(card))
+        self.tree.remove_node(self._nodes.pop(card))
+
+    def renumber(self, name: str) -> None:
+        """Give a card another device node, to which its link then leads."""
+        card = self.cards[name]
+        self._numbers_of_nodes += 1
+        node = card_node(self._numbers_of_nodes)
+        self.tree.add_node(node, self._numbers_of_nodes)
+        self.tree.link(link_of(card), node)
+        self.tree.remove_node(self._nodes[card])
+        self._nodes[card] = node
+        self.causes.add("a toy has another node")
+
+    def _outdated(self) -> list[str]:
+        """Return what the CDI specs of prepared claims have of nodes that the toys do not have any more."""
+        now = {name: self._nodes[card] for name, card in self.cards.items()}
+        return [text for uid in self.settled_claims for text in self.judge.outdated(uid, self.files.nodes(uid), now)]
 
     def told(self, event: common.Event) -> None:
         """Judge what the kubelet has just seen."""
@@ -209,23 +245,39 @@ class DraWorld(Node):
         names = [f"claim{next(self._numbers)}" for _ in wanted]
         pod = DraPod(claims={name: name for name in names}, name=f"pod{next(self._numbers)}")
         for name, requests in zip(names, wanted, strict=True):
-            item = objects.claim(name, requests=requests)
-            results = [
-                objects.result(DRIVER, device, request=request)
-                for request, devices in requests.items()
-                for device in devices
-            ]
-            item["status"] = {"allocation": objects.allocation(results), "reservedFor": objects.reserved(pod)}
+            item = {**objects.claim(name, requests=requests), "status": self._status(pod, requests)}
             made = self.server.api.store.create(_CLAIMS, "default", item)
             self.judge.allocated_by_scheduler(made["metadata"]["uid"], name, requests)
         self.pods[pod.uid] = pod
         return pod
 
+    def reschedule(self, pod: DraPod, wanted: Sequence[Mapping[str, tuple[str, ...]]]) -> DraPod:
+        """Make a pod with the claims of one that is gone, to which the scheduler has allocated these devices."""
+        successor = DraPod(claims=pod.claims, name=f"pod{next(self._numbers)}")
+        for name, requests in zip(pod.claims, wanted, strict=True):
+            item = self.server.api.store.get(_CLAIMS, "default", name)
+            item["spec"] = objects.claim(name, requests=requests)["spec"]
+            item["status"] = self._status(successor, requests)
+            self.server.api.store.replace(_CLAIMS, "default", name, item)
+            self.judge.reallocated(item["metadata"]["uid"], requests)
+        self.pods[successor.uid] = successor
+        return successor
+
+    @staticmethod
+    def _status(pod: DraPod, requests: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+        results = [
+            objects.result(DRIVER, device, request=request)
+            for request, devices in requests.items()
+            for device in devices
+        ]
+        return {"allocation": objects.allocation(results), "reservedFor": objects.reserved(pod)}
+
     def claim_of(self, name: str) -> str:
         """Return a claim's UID."""
-        return next(uid for uid, life in self.judge.lives.items() if life.name == name)
+        return next(uid for uid, life in self.judge.lives.items() if life.name == name and " " not in uid)
 
-    def _forget_claims(self, pod: DraPod) -> None:
+    def forget_claims(self, pod: DraPod) -> None:
+        """Delete the claims of a pod in the API."""
         for name in pod.claims:
             with contextlib.suppress(ApiRefused):
                 self.server.api.store.delete(_CLAIMS, "default", name)
@@ -285,18 +337,17 @@ class DraWorld(Node):
                 self.judge.answered(time.monotonic() - began, noise=self.noise)
         self.heard()
         for uid in uids:
-            # `released` that was disturbed may end just now, and its files go a moment later.
-            left = () if self.causes else [name for name in self.files.of(uid) if not name.endswith(".draft")]
-            self.judge.unprepared(uid, left)
-        self._forget_claims(pod)
+            self.judge.unprepared(uid)
+        self.forget_claims(pod)
         self._forget_pod(pod)
         return True
 
-    def vanish(self, pod: DraPod) -> None:
+    def vanish(self, pod: DraPod, *, with_claims: bool = True) -> None:
         """Delete a pod by force, and its claims: the kubelet or the driver must find out."""
         for name in pod.claims:
             self.judge.leaving(self.claim_of(name))
-        self._forget_claims(pod)
+        if with_claims:
+            self.forget_claims(pod)
         self._forget_pod(pod)
         self.kubelet.delete_pod(pod)
 
@@ -304,13 +355,17 @@ class DraWorld(Node):
         self.pods.pop(pod.uid, None)
         self.stopping.discard(pod.uid)
 
-    async def forget_all(self) -> None:
-        """Have the kubelet lose its checkpoint: no claim of before will ever be unprepared by it."""
+    async def forget_all(self, keeping: DraPod | None = None) -> None:
+        """Have the kubelet lose its checkpoint: no claim of before will ever be unprepared by it.
+
+        Args:
+            keeping: A pod whose claims stay in the API; it ends as all others.
+        """
         self.causes.add("the kubelet was restarted")
         with contextlib.suppress(ScenarioError):
             await self.kubelet.crash()
             for pod in list(self.pods.values()):
-                self.vanish(pod)
+                self.vanish(pod, with_claims=pod is not keeping)
             self.kubelet.checkpoint.unlink(missing_ok=True)
         await self.kubelet.start()
 
@@ -411,6 +466,11 @@ class DraWorld(Node):
         if owed := self.judge.owed_after_unprepare:
             self.judge.broken(3, f"{RELEASE_SECONDS:g} s of peace have released none of {owed[:3]} ({len(owed)})")
         until = time.monotonic() + saved_seconds
+        while outdated := self._outdated():
+            if time.monotonic() >= until:
+                self.judge.broken(2, f"{saved_seconds:.1f} s after all disturbances ended, {outdated[:3]}")
+                return
+            await anyio.sleep(0.05)
         while left := [name for uid in self.judge.unprepared_claims for name in self.files.of(uid)]:
             if time.monotonic() >= until:
                 self.judge.broken(7, f"claims were unprepared and released, and left {left[:3]}")
