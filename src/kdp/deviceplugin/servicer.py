@@ -456,7 +456,7 @@ class DevicePluginServicer:
             raise
         except KdpError:
             with contextlib.suppress(InvalidValueError):
-                await self._records.keep_state(record, allocation)  # `released` undoes what is done
+                await self._records.keep_state(record, allocation)  # `released` must undo its effect
             raise
         await self._records.keep_state(record, allocation)
 

@@ -353,7 +353,7 @@ class DraPlugin:
                 return "the kubelet has not picked up the socket; kdp makes a new one from time to time"
 
     def _remove_dead_rivals(self) -> None:
-        """Remove the sockets that another process of the driver left when it was killed: the kubelet still calls them."""
+        """Remove the sockets of a driver process that was killed: the kubelet still calls them."""
         own, sockets = {server.path.name for server in self._servers}, self._sockets_named()
 
         def is_rivals(name: str) -> bool:  # a socket gets its final name after its first answer

@@ -403,7 +403,7 @@ class DeviceBackend(abc.ABC):
     def prepare_container(self, devices: Allocation) -> Awaitable[None] | None:
         """Prepare the devices right before each start of a container, for example reset them.
 
-        Called, if overridden, before every start, restarts included; several at once for different pods wait for one
+        kdp calls it before every start, also after a crash of the container; calls for several pods wait for one
         another. Must be idempotent. Deadline 25 s (the kubelet's is 30 s), the wait for other pods included: a hook of
         5 s serves five pods that start together, and the kubelet repeats the other starts. An exception fails that
         start, which the kubelet repeats. kdp keeps changes of ``state``, also if the call raises or misses its
