@@ -370,8 +370,8 @@ class Judge(ProcessJudge):
     def due(self, *, all_: bool, there: Collection[str]) -> list[str]:
         """Return `lost`, or those of them whose devices are surely free.
 
-        The kubelet's list has named them, and no pod has got one of the devices since that may still have it. A device
-        that is not there cannot be scrubbed, so its allocation is not due.
+        The kubelet's list has named them, and no pod has got one of the devices since that may still have it, or a card
+        under another name. A device that is not there cannot be scrubbed, so its allocation is not due.
 
         Args:
             all_: Whether all devices are free.
@@ -383,10 +383,13 @@ class Judge(ProcessJudge):
         held = {number for containers in self._held.values() for number in containers}
         unclear = [each for each in self.unreleased if each.number in held or each.number not in self._listed]
         taken = {device for each in unclear for device in each.ids}
+        cards = {node for each in unclear for node in each.nodes if not self._scrubs}
         return [
             self._named(number)
             for number in lost
-            if number in self._listed and taken.isdisjoint(self._given[number].ids)
+            if number in self._listed
+            and taken.isdisjoint(self._given[number].ids)
+            and cards.isdisjoint(self._given[number].nodes)
         ]
 
     def _is_there(self, number: str, there: Collection[str]) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,8 +26,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("d")  # short: a socket's whole path has 107 bytes
+def folder() -> Iterator[Path]:
+    """A short path, for sockets that have the UIDs of their pods in their names."""
+    with tempfile.TemporaryDirectory(prefix="kdp-chaos-") as directory:
+        yield Path(directory)
 
 
 async def _played(directory: Path, seed: int, seconds: float, **environment: str) -> tuple[DraWorld, Counter[str]]:
