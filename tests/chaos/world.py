@@ -244,7 +244,7 @@ class World(Node):
     @override
     async def _judge_peace(self, saved_seconds: float) -> None:
         until = time.monotonic() + self.ready_seconds + self.noise
-        for pod in [each for each in self.pods if each.pod.uid in self._unstarted]:
+        for pod in [each for each in self.pods if each.pod.uid in self._unstarted and self._can_start(each)]:
             while not self.judge.violations and not await self._start(  # noqa: ASYNC110 - the start is tried again
                 pod, is_peace=time.monotonic() >= until
             ):
@@ -252,6 +252,10 @@ class World(Node):
         await self.judge_files(saved_seconds)
         if self.rng.random() < LASTING and not self.judge.violations:
             await self._judge_releases()
+
+    def _can_start(self, pod: AdmittedPod) -> bool:
+        """Return whether a pod's toys are there: what is gone cannot be scrubbed, and the pod waits for that."""
+        return all(name in self.hardware and name not in self._moved for name in map(base_id, self.devices_of(pod)))
 
     async def _judge_releases(self) -> None:
         """Judge whether all is released soon that pods have given back.
@@ -342,8 +346,10 @@ class World(Node):
             given = await self.kubelet.start_container(pod.pod)
         except ContainerStartError as error:
             self.heard()
-            late = set[str]() if is_peace else {"an earlier pod has the device until its release"}
-            self._judge_refusal(error, late)
+            if is_peace:
+                self.judge.refused(str(error), causes=())
+            else:
+                self._judge_refusal(error, {"an earlier pod has the device until its release"})
             return False
         except ScenarioError:
             return is_peace  # there is no kubelet, or it does not know the pod

@@ -189,17 +189,19 @@ class HeldDevices:
         return None if holding is None else str(holding)
 
     def is_elsewhere(self, record: AllocationRecord) -> bool:
-        """Return whether a pod has hardware of an allocation under another name, and got it before its release.
+        """Return whether a later pod has hardware of an allocation under another name, and got it before its release.
 
         That may be if the release has failed. Where devices are scrubbed, no pod gets such a device.
         """
         if record.is_back:
             return False
+        records = self._tracker.records
         own = {thing for given in record.given.values() for thing, sharers in given.reach.items() if not sharers}
         return any(
             not (other.is_handed_out or (other.resource, device_id) in record.keys)
             and any(thing in own for thing, sharers in given.reach.items() if not sharers)
-            for other, device_id, given in self._tracker.records.holdings()
+            and records.is_later(other, record)  # two that have ended would wait for each other
+            for other, device_id, given in records.holdings()
         )
 
     def successors(self, resource: str, device_id: str) -> tuple[Device, ...]:

@@ -209,6 +209,10 @@ class AllocationRecords:
             if self._allocations.newest_of(record.resource, device_id) is record
         ]
 
+    def is_later(self, record: AllocationRecord, other: AllocationRecord) -> bool:
+        """Return whether an allocation was made after another one."""
+        return self._allocations.latest([other, record]) is record
+
     def held(self, resource: str) -> set[str]:
         """Return a resource's devices that allocations still have. Any thread may call it."""
         return {
