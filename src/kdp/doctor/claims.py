@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -39,9 +40,20 @@ def with_class(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
         )
     if without:
         seen = f"no DeviceClass selects the devices of {some(without)}"
-        look = f"kubectl get deviceclass {quoted(without[0])}"
-        return failed(seen, f"make one, as kdp manifests TARGET --mode dra writes it: {look}")
+        return failed(seen, f"make one: {_make_class(without[0])}")
     return ok(some([f"{driver}: {some(classes)}" for driver, classes in names.items()]))
+
+
+def _make_class(driver: str) -> str:
+    """Return the command that makes the DeviceClass of a driver, as the driver's manifests have it."""
+    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    item = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": driver},
+        "spec": {"selectors": [selector]},
+    }
+    return f"echo {quoted(json.dumps(item))} | kubectl apply -f -"
 
 
 def _selects(driver: str, expression: str) -> bool:

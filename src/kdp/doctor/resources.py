@@ -55,7 +55,7 @@ def target(node: Node) -> Answer | None:
     try:
         found = node.target()
     except KdpError as error:
-        return failed(message_of(error), "correct the target or its parameters: kdp devices TARGET")
+        return failed(message_of(error), "correct the target or its parameters")
     return ok(f"{found.label} can be loaded")
 
 
@@ -108,7 +108,7 @@ def _remedy_of(node: Node) -> str:
     if remedy := _remedy_in(resources):
         return remedy
     waits = any(each.devices or each.reason for each in resources if each.state != ABSENT)
-    return _REGISTER if waits else _NO_DEVICES
+    return _REGISTER if waits else _of_class(node)
 
 
 def _remedy_in(resources: Sequence[ServedResource]) -> str:
@@ -280,15 +280,22 @@ def allocatable(node: Node) -> Answer:
     none = [each for each in resources if each.healthy == 0]
     some_sick = [each for each in resources if 0 < each.healthy < each.devices]
     if none:
-        remedy = _remedy_in(none) or (_OF_DEVICES if any(each.devices for each in none) else _NO_DEVICES)
+        remedy = _remedy_in(none) or (_OF_DEVICES if any(each.devices for each in none) else _of_class(node))
         return failed(some([_sick(each) for each in none]), _of_backends(node) or remedy)
     if some_sick:
         return warning(some([_sick(each) for each in some_sick]), _OF_DEVICES)
     return ok(some([f"{each.name}: {counted(each.healthy, 'healthy device')}" for each in resources]) or "no resource")
 
 
-_NO_DEVICES: Final = "see what the class finds: kdp devices TARGET --discover; its log says what it passed over"
 _OF_DEVICES: Final = "look at the hardware that the reason names: dmesg -T | tail -50; each reason: kdp status"
+
+
+def _of_class(node: Node) -> str:
+    """Return how to see why a class found no device."""
+    plugins = node.answering()
+    bare = [each for each in plugins if not any(resource.devices for resource in each.resources)]
+    socket = next((each.socket for each in [*bare, *plugins]), None)
+    return f"see in its log what the class passed over: {logs(node, socket)}"
 
 
 def _sick(resource: ServedResource) -> str:

@@ -141,13 +141,10 @@ def plugin(node: Node) -> Answer:
 
 def _why_it_ended(node: Node) -> str:
     """Return how to see why a plugin does not run: one that cannot start ends with exit code 2, and says why."""
-    if node.target is not None:
-        first = "see the answer about the TARGET, which this command has loaded"
-    else:
-        first = "load its class here, to see whether it can start: kdp doctor TARGET"
+    loaded = "" if node.target is None else "; the answer about the target may say it, too"
     if node.is_pod:
-        return f"see why it ended: {kubectl(node, None, 'logs', '--previous')}; {first}"
-    return f"see why it ended, in the log of its previous container: {look_for_pods(node)}; {first}"
+        return f"see why it ended: {kubectl(node, None, 'logs', '--previous')}{loaded}"
+    return f"see why it ended, in the log of its previous container: {look_for_pods(node)}{loaded}"
 
 
 QUESTIONS: Final = (kubelet_socket, kubelet_answers, pod_resources, plugin)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -109,6 +111,10 @@ def test_the_class(tmp_path: Path) -> None:
     for classes in ([], [device_class('device.driver == "other.example.com"'), {"metadata": {"name": "any"}}]):
         verdict, text = told(dra.device_class(node(tmp_path, served(), classes=classes)))
         assert (verdict, f"no DeviceClass selects the devices of {DRIVER} | make one" in text) == ("failed", True)
+        words = shlex.split(text.partition("make one: ")[2])
+        assert words[0::2] == ["echo", "|", "apply", "-"]
+        made = json.loads(words[1])
+        assert told(dra.device_class(node(tmp_path, served(), classes=[made]))) == ("ok", f"{DRIVER}: {DRIVER} | ")
     assert told(dra.device_class(node(tmp_path, served(), classes=[device_class()]))) == ("ok", f"{DRIVER}: widgets | ")
 
 

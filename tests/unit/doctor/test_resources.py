@@ -74,10 +74,8 @@ def test_a_resource_without_a_stream(tmp_path: Path) -> None:
             "make /c writable",
             id="the plugin names it",
         ),
-        pytest.param(resource(), None, "see what the class finds", id="no device"),
-        pytest.param(
-            resource(state="no hardware", reason="no card; none"), None, "see what the class finds", id="none"
-        ),
+        pytest.param(resource(), None, "see in its log what the class passed over: ", id="no device"),
+        pytest.param(resource(state="no hardware", reason="no card; none"), None, "see in its log what", id="none"),
         pytest.param(
             resource(state="waiting", reason="there is no kubelet.sock"),
             "/elsewhere",
@@ -120,7 +118,7 @@ def test_a_target_that_cannot_be_loaded(tmp_path: Path) -> None:
     node = node_in(tmp_path, target=Once(load))
     assert told(resources.target(node)) == (
         "failed",
-        "target 'w:W': no module named 'w' | correct the target or its parameters: kdp devices TARGET",
+        "target 'w:W': no module named 'w' | correct the target or its parameters",
     )
     assert told(resources.name(node))[0] == "not known"
     assert told(resources.target(node_in(tmp_path))) == LEFT_OUT

@@ -137,10 +137,9 @@ def test_a_plugin_that_cannot_start_was_only_a_warning_without_a_way_to_its_last
     (tmp_path / "state").mkdir()
     verdict, text = told(sockets.plugin(node_in(tmp_path, environ={"KDP_NODE_NAME": "n1"})))
     assert (verdict, "no plugin runs: no plugin has a socket in" in text) == ("failed", True)
-    assert "previous container: kubectl get pods -A --field-selector spec.nodeName=n1; load" in text
-    assert text.endswith("kdp doctor TARGET")
+    assert text.endswith("previous container: kubectl get pods -A --field-selector spec.nodeName=n1")
     written(tmp_path / "account/namespace", "kube-system")
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "w-x7k2p"}
     target = Once(lambda: Target(label="W", resources=(), needs=None))
     text = told(sockets.plugin(node_in(tmp_path, environ=pod, target=target)))[1]
-    assert "see why it ended: kubectl -n kube-system logs w-x7k2p --previous; see the answer about the TARGET" in text
+    assert "see why it ended: kubectl -n kube-system logs w-x7k2p --previous; the answer about the target" in text
