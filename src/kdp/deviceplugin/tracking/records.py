@@ -210,7 +210,7 @@ class AllocationRecords:
         ]
 
     def is_later(self, record: AllocationRecord, other: AllocationRecord) -> bool:
-        """Return whether an allocation was made after another one."""
+        """Return whether an allocation is later than another one."""
         return self._allocations.latest([other, record]) is record
 
     def held(self, resource: str) -> set[str]:
