@@ -434,10 +434,10 @@ class DevicePluginServicer:
         with anyio.move_on_after(until - time.monotonic()):
             await self._records.until_stated(self._resource, wanted)
         record = await self._records.newest(self._resource, ids)
-        limit = until - time.monotonic()
-        if limit <= 0:  # a hook that gets no time at all would be blamed
+        limit = max(0.0, until - time.monotonic())
+        if not limit and not self._supervisor.hooks.is_running("prepare_container"):  # it would be blamed for no time
             text = "no time was left for prepare_container(); the kubelet starts the container again"
-            raise AllocationError(f"{self._resource}: device {', '.join(wanted)}: {text}")
+            raise HookTimeoutError(f"{self._resource}: device {', '.join(wanted)}: {text}")
         allocation = Allocation(
             resource=self._resource,
             devices=self._known(wanted),
