@@ -148,6 +148,8 @@ class Judge(ProcessJudge):
         self._unsaved: set[str] = set()
         self._excused: dict[str, set[str]] = {}
         self._intended: dict[str, set[str]] = {}
+        self._emptied: set[str] = set()
+        self._repeated: set[str] = set()
         self._given: dict[str, Container] = {}
         self._held: dict[str, dict[str, Container]] = {}
         self._released_in: dict[str, int] = {}
@@ -231,6 +233,7 @@ class Judge(ProcessJudge):
         """
         if len(nodes) == len(ids):
             ids = [self._former(device, node) for device, node in zip(ids, nodes, strict=True)]
+        self._emptied.update(ids)
         exact = next((uid for uid, devices in self._intended.items() if devices == set(ids)), None)
         if exact is not None:
             del self._intended[exact]
@@ -240,7 +243,7 @@ class Judge(ProcessJudge):
             intent = next((uid for uid, devices in self._intended.items() if device in devices), None)
             if intent is not None:
                 self._intended[intent].discard(device)
-            if not numbers and intent is None:
+            if not numbers and intent is None and device not in self._repeated:
                 known = [self._named(each.number) for each in self.unreleased if device in map(base_id, each.ids)]
                 text = f"released was called for {tuple(ids)} with an empty state, and no crash could lose {device}"
                 self.broken(3, f"{text}; not released are {known}")
@@ -414,6 +417,8 @@ class Judge(ProcessJudge):
         self.counts["compared"] += 1
         held = {number for containers in self._held.values() for number in containers}
         self._listed |= held.intersection(listed)
+        self._emptied.clear()
+        self._repeated.clear()
         self.survived(numbers)
         for number, calls in numbers.items():
             if number is not None and calls is not None and (known := self._calls.get(number)):
@@ -434,6 +439,7 @@ class Judge(ProcessJudge):
         super().died(excused=excused)
         if excused:
             self._excuse(self._unsaved)
+            self._repeated |= self._emptied  # the disk still has them, so the next process releases them again
         self._unsaved.clear()
 
 

@@ -96,6 +96,20 @@ def test_a_release_with_an_empty_state_needs_a_crash() -> None:
     assert [text[:6] for text in judge.violations] == ["rule 3"]
 
 
+def test_a_release_with_an_empty_state_may_come_again_after_a_crash_until_a_peace() -> None:
+    judge = Judge()
+    _given(judge, "first", "toy0", saved=False)
+    judge.died(excused=True)
+    judge.leaving("pod")
+    for _ in range(2):
+        judge.released(None, ["toy0"])
+        judge.died(excused=True)
+    assert judge.violations == [], "the disk could not take that it was released"
+    judge.saved({}, listed=())
+    judge.released(None, ["toy0"])
+    assert [text[:6] for text in judge.violations] == ["rule 3"]
+
+
 def test_an_allocate_that_was_cut_off_may_be_released_without_a_state_while_the_disk_has_it() -> None:
     judge = Judge()
     for _ in range(2):
