@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[1]
 PATH: Final = ROOT / "deploy/grafana/kdp.json"
 RULES: Final = ROOT / "deploy/prometheus/kdp.rules.yaml"
-OF_CHARTS: Final = ROOT / "src/kdp/manifests/monitoring"
+OF_CHARTS: Final = ROOT / "src/kdp/admin/manifests/monitoring"
 
 SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 

@@ -33,12 +33,12 @@ import click
 import yaml
 from typing_extensions import override
 
-from kdp.cli.app import kdp as command
+from kdp.admin.doctor.catalogue import GROUPS
+from kdp.admin.doctor.outside.catalogue import GROUPS as FROM_OUTSIDE
+from kdp.admin.doctor.outside.catalogue import RIGHTS
+from kdp.command.app import kdp as command
 from kdp.concurrency.counts import BUCKETS
 from kdp.daemon.settings import SETTINGS
-from kdp.doctor.catalogue import GROUPS
-from kdp.doctor.outside.catalogue import GROUPS as FROM_OUTSIDE
-from kdp.doctor.outside.catalogue import RIGHTS
 from kdp.operations.series import LABELS, SERIES, Series
 from kdp.supervision.conditions import KINDS
 from kdp_testkit.conformance import CHECKS
@@ -71,7 +71,7 @@ MODULES = {
     "kdp.hardware": "you read devices from `/dev` and `/sys`: it has the readers, which also read recordings",
     "kdp.cdi": "you write or check CDI specs yourself: it has their model and a judge",
     "kdp.storage": "a parameter of your backend names a file: it has safe readers",
-    "kdp.cli.yaml_reading": "a parameter of your backend is YAML: it has a reader without surprises",
+    "kdp.command.yaml_reading": "a parameter of your backend is YAML: it has a reader without surprises",
     "kdp.testing": "you test a backend: it has the simulated kubelet and its pods",
     "kdp_testkit.events": "a test asserts what a kubelet saw: it has each event with its fields",
     "kdp.deviceplugin": "you embed device plugins in your own asyncio program: it has their manager and its status",
@@ -421,7 +421,7 @@ def rooms() -> str:
         for file in files:
             path = (file.parent if file.name == "__init__.py" else file).relative_to(source)
             first, second, *_ = [*(ast.get_docstring(ast.parse(file.read_text())) or "").split("\n\n"), ""]
-            told = [first, *([second] if second.startswith(("It ", "The only ")) else [])]
+            told = [first, *([second] if second.startswith("It ") else [])]
             found.append(f"- `{path}`: {inline(' '.join(' '.join(told).split()))}")
     return "\n".join(
         ["", *(line for each in found for line in textwrap.wrap(each, 120, subsequent_indent="  ")), "", ""]

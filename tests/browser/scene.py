@@ -15,7 +15,7 @@ import anyio
 import attrs
 from anyio import to_thread
 
-from kdp.cli.asking import ask
+from kdp.command.asking import ask
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 

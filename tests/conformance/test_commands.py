@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kdp.cli.app import kdp
+from kdp.command.app import kdp
 from kdp.testing import SysfsTree
 from kdp_testkit.conformance import CHECKS, ConformanceCheck, run_checks
 from kdp_testkit.conformance.deviceplugin.subject import CommandSubject

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from kdp.cdi import CDI_DIRECTORIES, CdiRegistry
-from kdp.cli.yaml_reading import parse_yaml
+from kdp.command.yaml_reading import parse_yaml
 from kdp.testing import SysfsTree
 from kdp_testkit.patience import PATIENCE
 

@@ -14,7 +14,7 @@ import attrs
 import pytest
 import yaml
 
-from kdp.cli.invocation import Invocation
+from kdp.command.invocation import Invocation
 from kdp.daemon import settings as kdp_settings
 
 from .nodekit import Missing

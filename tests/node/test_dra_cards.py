@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
-from kdp.manifests import cluster as manifests
+from kdp.admin.manifests import cluster as manifests
 
 from .conftest import Namespace
 from .deploy import DEVICES, Nodes, device_class

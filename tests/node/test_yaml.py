@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from tests.yaml_texts import TEXTS
 
-from kdp.cli.manifest_files import to_yaml
+from kdp.admin.commands.manifest_files import to_yaml
 
 from .nodekit import Missing
 from .nodekit.tools import tool

@@ -31,7 +31,7 @@ HEAVY = (
     "google",
     "grpc",
     "http",
-    "kdp.cli",
+    "kdp.command",
     "kdp.daemon",
     "kdp.dra",
     "kdp.deviceplugin",
@@ -114,7 +114,7 @@ def test_what_a_node_installs_injects_no_faults(built: Built) -> None:
         name
         for name in texts
         if not name.endswith((".py", ".pyi", ".proto", ".md", "py.typed", "page/script.js", "page/style.css"))
-        and not name.startswith("kdp/manifests/monitoring/")
+        and not name.startswith("kdp/admin/manifests/monitoring/")
         and "/licenses/" not in name
         and ".dist-info/" not in name
     ]

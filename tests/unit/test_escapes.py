@@ -21,9 +21,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import kdp
-from kdp.cli import streams
-from kdp.cli.failures import Refusal, line_of
 from kdp.cluster import events
+from kdp.command import streams
+from kdp.command.failures import Refusal, line_of
 from kdp.daemon.listener import Client
 from kdp.daemon.logs import JsonFormatter, StderrHandler, TextFormatter
 from kdp.daemon.probes import Probes

@@ -81,7 +81,7 @@ SURFACE: dict[str, list[str]] = {
         "attributes_of",
     ],
     "kdp.storage": ["parse_json", "read_text"],
-    "kdp.cli.yaml_reading": ["compose", "parse_yaml"],
+    "kdp.command.yaml_reading": ["compose", "parse_yaml"],
     "kdp.supervision.health": ["Condition", "DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"],
     "kdp.allocation": [
         "Choice",

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import kdp
-from kdp.cli.app import kdp as command
+from kdp.command.app import kdp as command
 from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
 
 from .support import Make, found, opened

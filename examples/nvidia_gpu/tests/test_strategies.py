@@ -10,7 +10,7 @@ from typing_extensions import override
 
 import kdp
 import kdp.hardware
-from kdp.cli.app import kdp as command
+from kdp.command.app import kdp as command
 from kdp_nvidia_gpu import NvidiaGpu
 from kdp_nvidia_gpu.fake import GpuState, MigState, NvmlState
 from kdp_nvidia_gpu.options import Strategy

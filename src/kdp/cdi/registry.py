@@ -50,7 +50,7 @@ class CdiRegistry:
 
     Args:
         host: The node's files.
-        parse_yaml: `kdp.cli.yaml_reading.parse_yaml`, which comes with the extra ``cli``.
+        parse_yaml: `kdp.command.yaml_reading.parse_yaml`, which comes with the extra ``cli``.
         directories: Where the node's runtime looks for specs. A later one wins.
     """
 

@@ -1,4 +1,4 @@
-"""What the process tells an administrator and the cluster, as metrics and Events; and what commands do to nodes.
+"""The figures and the news of a process, for an administrator and the cluster: metrics, Events, labels, eviction.
 
 It reads what the rooms below count, and they do not know it.
 """

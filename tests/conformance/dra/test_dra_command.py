@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kdp.cli.app import kdp
+from kdp.command.app import kdp
 
 KDP = Path(sys.executable).with_name("kdp")
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.doctor.samples import node_in, told
+from tests.unit.admin.doctor.samples import node_in, told
 
-from kdp.doctor import process, selinux
+from kdp.admin.doctor import process, selinux
 from kdp.hardware import Host
 
 FILESYSTEM = Path("/sys/fs/selinux")

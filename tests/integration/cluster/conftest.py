@@ -11,7 +11,7 @@ import pytest
 from anyio import to_thread
 from click.testing import CliRunner, Result
 
-from kdp.cli.app import kdp as command
+from kdp.command.app import kdp as command
 from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 
 

@@ -165,7 +165,7 @@ class Cards(kdp.DeviceBackend):
 """
     async with start(program, "Cards", "--set", "max_errors=5") as plugin:
         line = await plugin.says("the parameter is called ecc_limit now; rename it")
-        assert "WARNING kdp.cli.targets" in line
+        assert "WARNING kdp.command.targets" in line
         await kubelet.until(streaming=CARELESS)
     async with start(program, "Cards", "--set", "max_errors=5", "--log-format", "json") as plugin:
         line = await plugin.says("the parameter is called ecc_limit now; rename it")

@@ -15,7 +15,7 @@ from kdp_testkit.dra.server import SimulatedApiServer, write_kubeconfig
 from .test_process import RESOURCE, Start, program
 
 KEY = "example.com/kdp"
-QUICK = "import kdp.cli.chosen_config\nkdp.cli.chosen_config.PERIOD = 0.1\n"
+QUICK = "import kdp.command.chosen_config\nkdp.command.chosen_config.PERIOD = 0.1\n"
 """So that a test needs not wait half a minute."""
 
 

@@ -13,7 +13,7 @@ import pytest
 from anyio import to_thread
 from tests.waiting import until
 
-from kdp.cli.asking import ask
+from kdp.command.asking import ask
 from kdp.testing import SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 

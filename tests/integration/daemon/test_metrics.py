@@ -19,7 +19,7 @@ from anyio import to_thread
 from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.fetching import fetch
 
-from kdp.cli.asking import ask
+from kdp.command.asking import ask
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 

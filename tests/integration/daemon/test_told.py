@@ -16,7 +16,7 @@ import pytest
 from anyio import to_thread
 from tests.unit.cluster.http_server import Answer, Asked, HttpServer, served
 
-from kdp.cli.asking import ask
+from kdp.command.asking import ask
 from kdp.testing import Pod, SimulatedKubelet
 from kdp_testkit.dra.server import write_kubeconfig
 from kdp_testkit.patience import PATIENCE

@@ -21,8 +21,8 @@ from tests.unit.dra.claims.claims_world import Widgets
 from tests.waiting import until
 
 import kdp
-from kdp.cli.app import kdp as command_line
 from kdp.cluster.client import KubeApi
+from kdp.command.app import kdp as command_line
 from kdp.dra.controller import PoolController, remove_pool
 from kdp.dra.options import ControllerOptions
 from kdp_testkit.dra import objects

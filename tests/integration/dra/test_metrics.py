@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.dra.claims.claims_world import Widgets
 from tests.waiting import until
 
-from kdp.cli.asking import ask
+from kdp.command.asking import ask
 from kdp.dra.holders import ClaimHolders
 from kdp.dra.names import device_name
 from kdp.operations.series import SERIES

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 from tests.unit.dra.claims.claims_world import Widgets
 
-from kdp.cli.asking import ask
+from kdp.command.asking import ask
 
 from .helpers import DRIVER, serving
 

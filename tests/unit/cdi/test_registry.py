@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kdp.cdi import CdiRegistry
-from kdp.cli.yaml_reading import parse_yaml
+from kdp.command.yaml_reading import parse_yaml
 from kdp.testing import SysfsTree
 
 REMEDY = "write it anew"

@@ -15,7 +15,7 @@ from anyio import to_thread
 from tests.waiting import until
 
 from kdp import ConfigurationError
-from kdp.cli.asking import ask
+from kdp.command.asking import ask
 from kdp.daemon import probes as probes_module
 from kdp.daemon.parsers import Address
 from kdp.daemon.probes import Page, Probes

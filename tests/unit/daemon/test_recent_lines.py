@@ -10,7 +10,7 @@ from pathlib import Path
 from anyio import to_thread
 from tests.waiting import until
 
-from kdp.cli.asking import ask
+from kdp.command.asking import ask
 from kdp.daemon import logs
 from kdp.daemon.logs import MOST_RECENT_BYTES, RecentLines, StderrHandler
 from kdp.daemon.parsers import Address

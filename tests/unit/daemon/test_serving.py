@@ -21,7 +21,7 @@ import kdp
 from kdp import ConfigurationError, InvalidValueError
 from kdp.allocation import share
 from kdp.allocation.sharing import Sharing
-from kdp.cli import asking
+from kdp.command import asking
 from kdp.daemon import services
 from kdp.daemon.parsers import Address
 from kdp.daemon.plan import ServingPlan, check_backends

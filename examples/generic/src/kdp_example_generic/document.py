@@ -14,7 +14,7 @@ import attrs
 import yaml
 
 import kdp
-from kdp.cli.yaml_reading import compose
+from kdp.command.yaml_reading import compose
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

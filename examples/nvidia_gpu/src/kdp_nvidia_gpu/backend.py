@@ -16,7 +16,7 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 from kdp.cdi import CDI_DIRECTORIES, CdiRegistry
-from kdp.cli.yaml_reading import parse_yaml
+from kdp.command.yaml_reading import parse_yaml
 
 from . import links, mps, runtime
 from .events import address_of

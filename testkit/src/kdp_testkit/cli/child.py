@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from kdp.cli import main
+from kdp.command import main
 
 from . import own_reads
 

@@ -20,10 +20,10 @@ import click
 from click.core import ParameterSource
 from typing_extensions import override
 
-from kdp.cli.failures import Failure, Refusal
-from kdp.cli.invocation import Invocation
-from kdp.cli.options import backend_options, format_option, refusing, setting_options
-from kdp.cli.streams import shown
+from kdp.command.failures import Failure, Refusal
+from kdp.command.invocation import Invocation
+from kdp.command.options import backend_options, format_option, refusing, setting_options
+from kdp.command.streams import shown
 from kdp.daemon.plan import host_of
 from kdp.daemon.process import silence_grpc
 from kdp.daemon.setting import GivenValue

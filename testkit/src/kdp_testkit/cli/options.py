@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from kdp.cli.failures import Refusal
-from kdp.cli.options import Seconds, Word
+from kdp.command.failures import Refusal
+from kdp.command.options import Seconds, Word
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

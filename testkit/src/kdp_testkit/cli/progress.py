@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from typing_extensions import override
 
-from kdp.cli.streams import shown
+from kdp.command.streams import shown
 
 from ..conformance.reports import text_of
 from ..conformance.runner import Progress

@@ -11,8 +11,8 @@ import anyio
 import attrs
 import click
 
-from kdp.cli.failures import Failure, Refusal
-from kdp.cli.options import refusing
+from kdp.command.failures import Failure, Refusal
+from kdp.command.options import refusing
 from kdp.daemon.process import silence_grpc
 from kdp.errors import ConfigurationError, KdpError, sentence
 from kdp.kubelet.paths import DEVICE_PLUGIN_DIR, KubeletPaths

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 import click
 
-from kdp.cli.failures import Failure, Refusal
-from kdp.cli.options import Word, format_option, refusing
-from kdp.cli.streams import console, shown
+from kdp.command.failures import Failure, Refusal
+from kdp.command.options import Word, format_option, refusing
+from kdp.command.streams import console, shown
 from kdp.daemon.process import silence_grpc
 
 from .interruption import Interrupted, unless_interrupted

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from kdp.cli.failures import Refusal
-from kdp.cli.options import backend_options, format_option, refusing, setting_options
-from kdp.cli.streams import shown
+from kdp.command.failures import Refusal
+from kdp.command.options import backend_options, format_option, refusing, setting_options
+from kdp.command.streams import shown
 from kdp.daemon.process import silence_grpc
 from kdp.daemon.settings import SETTINGS
 from kdp.errors import ConfigurationError

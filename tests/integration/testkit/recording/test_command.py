@@ -16,7 +16,7 @@ import pytest
 from anyio.abc import Process
 from click.testing import CliRunner
 
-from kdp.cli.app import kdp
+from kdp.command.app import kdp
 from kdp.testing import Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 from kdp_testkit.recording import Redaction, Writer, read
