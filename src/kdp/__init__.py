@@ -3,7 +3,7 @@
 A tour of the names, in the order in which a vendor meets them:
 
 * `DeviceBackend` is the class to subclass: one mandatory method, ``discover``.
-* `Device`, `Health`, `Quantity`, `Version` say what is there; `ContainerEdits` with `DeviceNode`, `Mount` and `Hook`
+* `Device`, `Health`, `Quantity`, `Version` say what is there; `ContainerEdits` with `DeviceNode`, `Mount` and `CdiHook`
   say what a container needs. All are frozen values that check themselves.
 * `RequestPolicy`, `Taint` and `BindingConditions` say how a device may be claimed, where a DRA driver serves it, and
   `Claim` which claim it was; `NetworkData` says what is known of a network device that it has.
@@ -44,9 +44,9 @@ with lazy_imports(globals()):
     from .model.devices import Device as Device
     from .model.devices import Health as Health
     from .model.devices import Version as Version
+    from .model.edits import CdiHook as CdiHook
     from .model.edits import ContainerEdits as ContainerEdits
     from .model.edits import DeviceNode as DeviceNode
-    from .model.edits import Hook as Hook
     from .model.edits import Mount as Mount
     from .model.health_policy import HealthPolicy as HealthPolicy
     from .model.labels import default_labels as default_labels

@@ -40,11 +40,11 @@ SPECS = {
     "a node of another name": CdiEdits(device_nodes=[CdiNode(path="/dev/w", host_path="/dev/null", permissions="r")]),
     "a mount": CdiEdits(mounts=[CdiMount(host_path="/etc", container_path="/w", options=["rbind", "ro"])]),
     "a typed mount": CdiEdits(mounts=[CdiMount(host_path="/etc", container_path="/w", type="bind")]),
-    "a hook": CdiEdits(hooks=[kdp.Hook(name="createContainer", path="/bin/true", args=["true"], timeout=5)]),
+    "a hook": CdiEdits(hooks=[kdp.CdiHook(name="createContainer", path="/bin/true", args=["true"], timeout=5)]),
     "groups": CdiEdits(additional_gids=[44]),
     "the highest numbers": CdiEdits(
         device_nodes=[CdiNode(path="/dev/null", file_mode=2**32 - 1, uid=2**32 - 1, gid=2**32 - 1)],
-        hooks=[kdp.Hook(name="prestart", path="/bin/true", env=["A="], timeout=2**63 - 1)],
+        hooks=[kdp.CdiHook(name="prestart", path="/bin/true", env=["A="], timeout=2**63 - 1)],
         additional_gids=[2**32 - 1],
     ),
     "a network interface": CdiEdits(net_devices=[CdiNetDevice(host_interface_name="ib0", name="net1")]),

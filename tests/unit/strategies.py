@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import kdp
-from kdp.model.edits import Hook
+from kdp.model.edits import CdiHook
 
 EFFORT = float(os.environ.get("KDP_TEST_EFFORT", "0.1"))
 """Part of the examples that a test draws: a tenth in `make test`, all in `make test-slow`. Above 1, runs differ."""
@@ -82,7 +82,11 @@ device_nodes = st.builds(
 )
 mounts = st.builds(kdp.Mount, host_path=paths, container_path=st.none() | paths, read_only=st.booleans())
 hooks = st.builds(
-    Hook, name=st.sampled_from(["prestart", "poststop"]), path=paths, args=st.lists(texts, max_size=2), env=st.just(())
+    CdiHook,
+    name=st.sampled_from(["prestart", "poststop"]),
+    path=paths,
+    args=st.lists(texts, max_size=2),
+    env=st.just(()),
 )
 edits = st.builds(
     kdp.ContainerEdits,

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from ..errors import InvalidValueError
-from ..model.edits import Hook, tuple_of
+from ..model.edits import CdiHook, tuple_of
 from ..model.names import check_absolute_path, check_cdi_device_name, check_cdi_kind, check_env_variable
 
 _MOST_UINT32 = 2**32 - 1
@@ -158,8 +158,8 @@ def _mounts(values: Iterable[CdiMount]) -> tuple[CdiMount, ...]:
     return tuple_of(CdiMount, values)
 
 
-def _hooks(values: Iterable[Hook]) -> tuple[Hook, ...]:
-    return tuple_of(Hook, values)
+def _hooks(values: Iterable[CdiHook]) -> tuple[CdiHook, ...]:
+    return tuple_of(CdiHook, values)
 
 
 def _net_devices(values: Iterable[CdiNetDevice]) -> tuple[CdiNetDevice, ...]:
@@ -200,7 +200,7 @@ class CdiEdits:
     env: tuple[str, ...] = attrs.field(default=(), converter=_env)
     device_nodes: tuple[CdiNode, ...] = attrs.field(default=(), converter=_nodes)
     mounts: tuple[CdiMount, ...] = attrs.field(default=(), converter=_mounts)
-    hooks: tuple[Hook, ...] = attrs.field(default=(), converter=_hooks)
+    hooks: tuple[CdiHook, ...] = attrs.field(default=(), converter=_hooks)
     net_devices: tuple[CdiNetDevice, ...] = attrs.field(default=(), converter=_net_devices)
     additional_gids: tuple[int, ...] = attrs.field(default=(), converter=_gids)
 
@@ -219,7 +219,7 @@ class CdiEdits:
         )
 
 
-def _hook(hook: Hook) -> dict[str, Any]:
+def _hook(hook: CdiHook) -> dict[str, Any]:
     return _present(hookName=hook.name, path=hook.path, args=list(hook.args), env=list(hook.env), timeout=hook.timeout)
 
 

@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ..errors import InvalidValueError
-from ..model.edits import Hook, HookName
+from ..model.edits import CdiHook, HookName
 from ..model.names import check_cdi_device_name, check_cdi_kind, is_utf8
 from ..storage.documents import parse_json
 from .model import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec, lowest_version
@@ -105,7 +105,9 @@ def _modelled(edits: Mapping[str, Any]) -> CdiEdits:
             for mount in edits["mounts"]
         ],
         hooks=[
-            Hook(name=hook["hookName"], path=hook["path"], args=hook["args"], env=hook["env"], timeout=hook["timeout"])
+            CdiHook(
+                name=hook["hookName"], path=hook["path"], args=hook["args"], env=hook["env"], timeout=hook["timeout"]
+            )
             for hook in edits["hooks"]
         ],
         net_devices=[

@@ -31,7 +31,7 @@ from ..startup import shown
 from .frozen import FrozenDict, dict_of
 from .names import check_absolute_path, check_cdi_device_name, check_env_name, check_env_variable, is_utf8
 
-__all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
+__all__ = ["CdiHook", "ContainerEdits", "DeviceNode", "Mount"]
 
 AnyPath = str | os.PathLike[str]
 HookName = Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
@@ -160,7 +160,7 @@ def _timeout(value: int) -> int:
 
 
 @attrs.frozen(kw_only=True)
-class Hook:
+class CdiHook:
     """An OCI hook, run by the container runtime on the node; only a CDI spec can carry it.
 
     Attributes:
@@ -284,8 +284,8 @@ def _mounts(value: Iterable[Mount] | Mount) -> tuple[Mount, ...]:
     return tuple_of(Mount, value, package="kdp.")
 
 
-def _hooks(value: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
-    return tuple_of(Hook, value, package="kdp.")
+def _hooks(value: Iterable[CdiHook] | CdiHook) -> tuple[CdiHook, ...]:
+    return tuple_of(CdiHook, value, package="kdp.")
 
 
 def _cdi_devices(value: Iterable[str]) -> tuple[str, ...]:
@@ -314,7 +314,7 @@ class ContainerEdits:
     device_nodes: tuple[DeviceNode, ...] = attrs.field(default=(), converter=_device_nodes)
     mounts: tuple[Mount, ...] = attrs.field(default=(), converter=_mounts)
     annotations: Mapping[str, str] = attrs.field(default=_NOTHING, converter=_annotations, hash=False)
-    hooks: tuple[Hook, ...] = attrs.field(default=(), converter=_hooks)
+    hooks: tuple[CdiHook, ...] = attrs.field(default=(), converter=_hooks)
     cdi_devices: tuple[str, ...] = attrs.field(default=(), converter=_cdi_devices)
 
     @property
@@ -334,7 +334,7 @@ class ContainerEdits:
         device_nodes: Iterable[DeviceNode] | DeviceNode = (),
         mounts: Iterable[Mount] | Mount = (),
         annotations: Mapping[str, str] = _NOTHING,
-        hooks: Iterable[Hook] | Hook = (),
+        hooks: Iterable[CdiHook] | CdiHook = (),
         cdi_devices: Iterable[str] = (),
     ) -> ContainerEdits:
         """Return these edits with more in them. A variable or annotation that is there already gets the new value.
@@ -377,7 +377,7 @@ class ContainerEdits:
         nodes: _Merge[DeviceNode] = _Merge("device node")
         mounts: _Merge[Mount] = _Merge("mount")
         annotations: _Merge[str] = _Merge("annotation")
-        hooks: dict[Hook, None] = {}
+        hooks: dict[CdiHook, None] = {}
         cdi_devices: dict[str, None] = {}
         lists: dict[str, dict[str, None]] = {}
         for owner, edit in pairs:

@@ -25,7 +25,7 @@ from .helpers import RESOURCE, Widgets, connected, running, until
 
 KIND = "kdp.example.com/widget"
 Options = Callable[..., CdiOptions]
-HOOK = kdp.Hook(name="createContainer", path="/opt/hook")
+HOOK = kdp.CdiHook(name="createContainer", path="/opt/hook")
 
 
 def widget(device_id: str, **more: Any) -> kdp.Device:

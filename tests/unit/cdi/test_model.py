@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kdp import Hook
+from kdp import CdiHook
 from kdp.cdi import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec, parse_spec
 from kdp.errors import InvalidValueError
 
@@ -41,7 +41,7 @@ def test_a_file_says_what_is_there_and_no_more() -> None:
         env=["WIDGET=0"],
         device_nodes=[CdiNode(path="/dev/w", host_path="/dev/w0", permissions="r", file_mode=0o660, gid=44)],
         mounts=[CdiMount(host_path="/opt/w", container_path="/w", options=["ro"])],
-        hooks=[Hook(name="createContainer", path="/opt/hook", args=["hook", "0"], timeout=5)],
+        hooks=[CdiHook(name="createContainer", path="/opt/hook", args=["hook", "0"], timeout=5)],
     )
     assert json.loads(spec(edits).encode()) == {
         "cdiVersion": "0.5.0",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp import Hook
+from kdp import CdiHook
 from kdp.cdi import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec, parse_spec
 from kdp.errors import InvalidValueError
 
@@ -42,7 +42,7 @@ EDITS = st.builds(
     ),
     hooks=st.lists(
         st.builds(
-            Hook,
+            CdiHook,
             name=st.sampled_from(["createRuntime", "poststop"]),
             path=PATHS,
             args=st.lists(TEXTS, max_size=2),

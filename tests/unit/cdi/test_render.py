@@ -13,7 +13,7 @@ def device(**edits: object) -> kdp.Device:
 
 
 def test_everything_that_a_spec_can_carry(tmp_path: Path) -> None:
-    hook = kdp.Hook(name="createContainer", path="/opt/hook")
+    hook = kdp.CdiHook(name="createContainer", path="/opt/hook")
     found = render_device(
         device(
             env={"WIDGET": "0", "ALL": "0"},

@@ -38,7 +38,7 @@ class Widgets(kdp.DeviceBackend):
                 edits=kdp.ContainerEdits(
                     env={"W": str(i)}, device_nodes=[kdp.DeviceNode(host_path="/dev/null")],
                     mounts=[kdp.Mount(host_path="/tmp", read_only=True)], annotations={"a": "b"},
-                    hooks=[kdp.Hook(name="prestart", path="/bin/true")],
+                    hooks=[kdp.CdiHook(name="prestart", path="/bin/true")],
                 ),
             )
 

@@ -13,7 +13,7 @@ import kdp
 from kdp.deviceplugin import wire
 from kdp.errors import InvalidValueError
 from kdp.hardware import Host
-from kdp.model.edits import Hook
+from kdp.model.edits import CdiHook
 from kdp.proto import deviceplugin_v1beta1_pb2 as pb
 
 from .. import strategies
@@ -104,7 +104,7 @@ def test_what_a_container_gets(tmp_path: Path) -> None:
             "mount source /none does not exist; the runtime would put an empty directory there",
         ),
         (
-            kdp.ContainerEdits(hooks=[Hook(name="prestart", path="/bin/x")]),
+            kdp.ContainerEdits(hooks=[CdiHook(name="prestart", path="/bin/x")]),
             (
                 "OCI hook /bin/x: Allocate's reply cannot carry it, only a CDI spec can; run the plugin with --cdi "
                 "beside or --cdi only, and give the hook to the device's own edits"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdp.errors import AllocationError, EditConflictError, InvalidValueError
-from kdp.model.edits import ContainerEdits, DeviceNode, Hook, Mount, check_environment
+from kdp.model.edits import CdiHook, ContainerEdits, DeviceNode, Mount, check_environment
 
 from .. import strategies
 from ..strategies import effort
@@ -43,9 +43,9 @@ def test_paths_may_be_path_objects() -> None:
 
 def test_a_hook_runs_at_a_time_that_the_runtime_knows() -> None:
     with pytest.raises(InvalidValueError, match="OCI hook 'sometime': must be one of prestart, createRuntime, "):
-        Hook(name="sometime", path="/bin/true")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        CdiHook(name="sometime", path="/bin/true")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidValueError, match="timeout 0: must be a whole number of seconds above 0"):
-        Hook(name="prestart", path="/bin/true", timeout=0)
+        CdiHook(name="prestart", path="/bin/true", timeout=0)
 
 
 @pytest.mark.parametrize(
@@ -59,24 +59,24 @@ def test_a_hook_runs_at_a_time_that_the_runtime_knows() -> None:
 )
 def test_a_hook_whose_variable_a_runtime_refuses_does_not_spoil_a_whole_cdi_file(variable: Any, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
-        Hook(name="prestart", path="/bin/true", env=[variable])
-    assert Hook(name="prestart", path="/bin/true", env=["A=", "B=1=2"]).env == ("A=", "B=1=2")
+        CdiHook(name="prestart", path="/bin/true", env=[variable])
+    assert CdiHook(name="prestart", path="/bin/true", env=["A=", "B=1=2"]).env == ("A=", "B=1=2")
 
 
 @pytest.mark.parametrize("timeout", [True, 2**63])
 def test_a_hook_whose_timeout_a_runtime_cannot_count_does_not_spoil_a_whole_cdi_file(timeout: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"^OCI hook's timeout .*: must be a whole number of seconds above 0"):
-        Hook(name="prestart", path="/bin/true", timeout=timeout)
+        CdiHook(name="prestart", path="/bin/true", timeout=timeout)
 
 
 def test_an_argument_of_a_hook_that_is_no_utf_8_is_refused_before_a_cdi_file_is_written() -> None:
     with pytest.raises(InvalidValueError, match=r"^'\\udc80': must be UTF-8 text; for example \['--flag', 'value'\]$"):
-        Hook(name="prestart", path="/bin/true", args=["\udc80"])
+        CdiHook(name="prestart", path="/bin/true", args=["\udc80"])
 
 
 def test_one_text_is_no_sequence_of_texts() -> None:
     with pytest.raises(InvalidValueError, match=r"^'--flag': must be a sequence of texts"):
-        Hook(name="prestart", path="/bin/true", args="--flag")
+        CdiHook(name="prestart", path="/bin/true", args="--flag")
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_each_vendor_wrote_the_same_copy_by_hand() -> None:
         mounts=[Mount(host_path="/lib/x")],
     )
     assert edits.adding() == edits
-    hook = Hook(name="prestart", path="/bin/true")
+    hook = CdiHook(name="prestart", path="/bin/true")
     rest = edits.adding(annotations={"a": "1"}, hooks=hook, cdi_devices=["example.com/gpu=0"])
     assert (rest.annotations, rest.hooks, rest.cdi_devices) == ({"a": "1"}, (hook,), ("example.com/gpu=0",))
 

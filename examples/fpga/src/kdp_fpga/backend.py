@@ -383,8 +383,8 @@ def _registers(given: tuple[str, ...]) -> Iterator[str]:
         yield name
 
 
-def _hook(path: str) -> kdp.Hook:
-    return kdp.Hook(name="createRuntime", path=path, args=[path.rpartition("/")[2]])
+def _hook(path: str) -> kdp.CdiHook:
+    return kdp.CdiHook(name="createRuntime", path=path, args=[path.rpartition("/")[2]])
 
 
 def _problem(known: Known) -> list[str]:
