@@ -3,17 +3,17 @@
 A tour of the names, in the order in which a vendor meets them:
 
 * `DeviceBackend` is the class to subclass: one mandatory method, ``discover``.
-* `Device`, `Health`, `Quantity`, `Version` say what is there; `ContainerEdits` with `DeviceNode`, `Mount` and `CdiHook`
-  say what a container needs. All are frozen values that check themselves.
-* `RequestPolicy`, `Taint` and `BindingConditions` say how a device may be claimed, where a DRA driver serves it, and
-  `Claim` which claim it was; `NetworkData` says what is known of a network device that it has.
-* `HealthPolicy` says from when on a device counts as dead, and as alive again.
+* `Device`, `Health`, `Quantity`, and `Version` describe the hardware. `ContainerEdits` with `DeviceNode`, `Mount`, and
+  `CdiHook` describe the needs of a container. All are frozen values that check themselves.
+* A DRA driver publishes `RequestPolicy`, `Taint`, and `BindingConditions` with a device. A hook gets the `Claim`, and
+  returns the `NetworkData` of a network device in it.
+* `HealthPolicy` decides from when on a device counts as dead, and as alive again.
 * `default_labels` and `label_value` help to label the node (``labels``).
-* `Allocation`, `PreferRequest`, `Reporter` and `Needs` are what the optional hooks get and return.
+* The optional hooks get and return `Allocation`, `PreferRequest`, `Reporter`, and `Needs`.
 * `WatchedFile` is a file of the backend, such as a table of slots (``watched_file``).
-* `NotReady`, `NoHardware`, and `AllocationError` are the errors that a hook raises on purpose; the others are in
-  `kdp.errors`, whose docstring draws the tree.
-* `run` makes a process of it (signals, exit codes); `serve` runs it inside somebody's asyncio program.
+* A hook raises `NotReady`, `NoHardware`, and `AllocationError` on purpose. The other errors are in `kdp.errors`; its
+  docstring draws the tree.
+* `run` makes a process of a backend (signals, exit codes). `serve` runs it inside an asyncio program.
 
 ``import kdp`` loads neither gRPC nor asyncio: those come with `run` and `serve`.
 """

@@ -1,14 +1,14 @@
 """The command ``kdp``, and of its commands those that a node's container runs: ``kdp run`` and ``kdp probe``.
 
-The commands that people run are in `kdp.admin.commands`. Both rooms know click, rich, YAML, and cattrs, and no other.
+The commands that people run are in `kdp.admin.commands`. Only these two rooms import click, rich, YAML, and cattrs.
 
 `app` loads a command's file when it is called. `targets` finds and makes the vendor's class, `config` reads the file,
 `options` are the flags that commands share, `invocation` puts all of it together. What a command says to people goes to
 stdout; logs and errors go to stderr (`streams`).
 
 Exit codes of every command: 0 done, 1 the answer is no (a discovery failed, a plugin did not pass) or could not be
-written, 2 something in the command line, the environment or the configuration file is wrong. ``kdp run`` has those of
-`kdp.daemon`.
+written, 2 something in the command line, the environment or the configuration file is wrong. ``kdp run`` ends with
+the exit codes of `kdp.daemon`.
 """
 
 from __future__ import annotations

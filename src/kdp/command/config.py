@@ -1,9 +1,10 @@
 """``--config FILE``: the same options, in YAML, JSON or TOML.
 
 The keys are the options' names without the dashes in front (``poll-interval``; ``poll_interval`` will do), and ``set``:
-a mapping of constructor parameters, where numbers, lists and mappings need no text form. An unknown key is refused, so
-that a typo is no silent default. So is a key that is there twice, and what YAML's readers do not understand alike: see
-`kdp.command.yaml_reading`. A file has 1 MiB at most, as a ConfigMap has. It may be a pipe: see `kdp.storage.reading`.
+a mapping of constructor parameters, where numbers, lists and mappings need no text form. An unknown key is an
+error, so that a typo is no silent default. A key that is there twice is one, too, and so is a text that YAML's readers
+understand in different ways (`kdp.command.yaml_reading`). A file has 1 MiB at most, as a ConfigMap has. It may be a
+pipe (`kdp.storage.reading`).
 """
 
 from __future__ import annotations

@@ -92,14 +92,14 @@ def failed(seen: str, remedy: str) -> Answer:
 @final
 @attrs.frozen(kw_only=True)
 class Question(Generic[_Seen]):
-    """One question about something: a `kdp.admin.doctor.node.Node`, or what the API server says of one.
+    """One question about a `kdp.admin.doctor.node.Node`, or about the facts that the API server has of a node.
 
     Attributes:
         id: Its name for programs, in lower case with dashes. It stays the same from release to release.
         title: The question.
         why: Why the answer matters.
-        ask: Finds the answer; None: the question does not apply here, and is left out. It may block: it is called in a
-            thread of its own, which nobody waits for after the deadline.
+        ask: Finds the answer, or returns `None` if the question does not apply here. It may block: it runs in a thread
+            of its own, and after the deadline the command goes on without that thread.
     """
 
     id: str

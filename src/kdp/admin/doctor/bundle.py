@@ -1,11 +1,11 @@
-"""`Bundle`: what an issue needs to know of a node, as one archive without secrets.
+"""`Bundle`: the facts of a node for an issue, as one archive without secrets.
 
 It is a snapshot of the node's hardware (`kdp.hardware.snapshot`) with documents below `PLACE`. So one redaction covers
 both: a serial number that sysfs names is replaced in a log, too. `kdp devices --snapshot` works on a bundle.
 
-What is not known to be harmless is left out: values of the backend's own parameters, states of allocations, and what
-containers were given. Secrets that a plugin was given are replaced (`kdp.admin.doctor.given`), and what counts as a
-secret in all texts is in the table of `kdp.hardware.snapshot.tokens`. Names of nodes, pods, and files stay.
+A bundle leaves out all that may be a secret: values of the backend's own parameters, states of allocations, and edits
+of containers. `kdp.admin.doctor.given` replaces the secrets among a plugin's settings, and the table of
+`kdp.hardware.snapshot.tokens` lists the patterns of secrets in all texts. Names of nodes, pods, and files stay.
 """
 
 from __future__ import annotations

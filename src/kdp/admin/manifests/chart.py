@@ -1,11 +1,11 @@
 """A `Deployment` as a Helm chart: the objects of `kdp.admin.manifests.kubernetes`, with values in the place of choices.
 
-The templates are made of the objects that the other formats write: what a value decides is taken out of an object and
-replaced by a mark, and the mark by an expression in the text. So a change of the objects reaches the chart,
-and with its default values a chart renders to the same objects (`tests/node/test_charts.py`).
+The generator takes the objects of the other formats, puts a mark in place of each part that depends on a value, and an
+expression in place of each mark. So a change of the objects reaches the chart, and with its default values a chart
+renders to the same objects (`tests/node/test_charts.py`).
 
-What the class needs of a node (`Needs`) is decided when the chart is written. A parameter that changes it cannot be a
-value: the schema holds it to what it was.
+The needs of the class (`Needs`) are fixed when the generator writes the chart. A parameter that changes them cannot be
+a value: the schema allows one value only.
 """
 
 from __future__ import annotations

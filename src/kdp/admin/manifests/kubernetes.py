@@ -7,11 +7,11 @@ Why it is as it is:
   advantage.
 * No liveness for a kubelet that is down or a driver that is missing: ``/livez`` says whether the process answers,
   ``/readyz`` whether every resource has a stream. A restart cures neither.
-* The plugin's directory is mounted, not ``kubelet.sock``: the kubelet makes that file anew at each start.
+* The pod mounts the directory of ``kubelet.sock``, not the file: a kubelet that starts makes another file.
 * A DRA driver has ``maxSurge``: the new pod serves before the old one ends, so no pod waits and no slice vanishes. In
   the node's network both would answer probes at one port, so there the old one ends first.
-* A device plugin has no account, and so no token, unless its settings have it talk to the API server; then it has what
-  `kdp.admin.manifests.cluster` says, which also tells what a DRA driver has.
+* A device plugin has no account, and so no token, unless its settings have it talk to the API server. The rights of
+  such a plugin, and of a DRA driver, are in `kdp.admin.manifests.cluster`.
 * A pool's controller is a Deployment of one replica that ends before it is replaced: two would write the same slices in
   turn.
 * The socket for commands and exec probes is in a directory of the pod: it ends with the pod, and two pods of an update
@@ -20,8 +20,8 @@ Why it is as it is:
   probes. It has no effect on pods in the node's network: there, the port is on loopback.
 * What is read only is so below mounts, too (Kubernetes 1.31 and newer, with a runtime that can do it). That excludes
   mount propagation, so a mount has either the one or the other.
-* 48 MiB is what an example has resident in a cluster, most of it shared files. The limit has room for commands that run
-  in the container: they count, and the kernel might end the plugin instead of them.
+* An example has 48 MiB resident in a cluster, most of it shared files. The limit has room for commands that run in the
+  container: they count, and the kernel might end the plugin instead of them.
 * The startup probe gives a process on a busy node two minutes before the liveness probe counts.
 """
 
