@@ -1,31 +1,33 @@
-"""A living plugin of this node: which socket a command means, the plugin's answer, and the table of its devices.
+"""A living plugin of this node: which socket a command means, and the plugin's status document.
 
 The commands load neither gRPC nor a vendor's class. They run in the plugin's container, within its limit of memory.
-So the table is made without the library for tables.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from .._version import __version__
 from ..daemon.setting import GivenValue
 from ..daemon.settings import SETTINGS
 from ..daemon.sources import from_environment, resolve_some
 from ..errors import ConfigurationError
 from ..kubelet.sockets import connect, is_answered
+from ..operations.status_document import StatusDocument
+from . import asking
+from .failures import Failure
 from .found_sockets import found_sockets, why_no_socket
 from .options import refusing
 from .streams import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..daemon.settings import Settings
 
@@ -35,18 +37,10 @@ SOCKET_HELP = {
 }
 """What the settings mean to a command that asks a plugin."""
 
-_NAMES = ("socket", "state_dir", "kubelet_root", "device_plugin_dir")
+STATUS: Final = "/status.json"
+"""The path of the status document at a plugin's socket."""
 
-_HEADS: Final = {
-    "id": "ID",
-    "health": "HEALTH",
-    "state": "STATE",
-    "since": "SINCE",
-    "held_by": "HELD BY",
-    "numa_nodes": "NUMA",
-    "unit": "UNIT",
-    "reason": "REASON",
-}
+_NAMES = ("socket", "state_dir", "kubelet_root", "device_plugin_dir")
 
 
 def socket_of(ctx: click.Context, **flags: str | None) -> Path:
@@ -103,6 +97,36 @@ def living_plugins(**flags: str | None) -> tuple[list[Path], list[Path]]:
     return answered, [each for each in places if is_closed(each)]
 
 
+def ask_status(socket: Path) -> StatusDocument:
+    """Return the status of the plugin that listens at a socket. It blocks for at most `asking.DEADLINE` seconds.
+
+    Raises:
+        Failure: The plugin does not answer, or another program does.
+    """
+    code, text = asking.ask(str(socket), STATUS)
+    if code != 0:
+        raise Failure(text.rstrip("\n"))
+    return parse_status(socket, text)
+
+
+def parse_status(where: object, text: str) -> StatusDocument:
+    """Return the status of an answer.
+
+    Args:
+        where: The address of the program that has answered.
+        text: Its answer.
+
+    Raises:
+        Failure: The answer is no status.
+    """
+    try:
+        return StatusDocument.parse(text)
+    except ValueError as error:
+        raise Failure(
+            f"{where}: its answer is no status of kdp {__version__} ({error}); use the kdp of the plugin's container"
+        ) from None
+
+
 def is_closed(place: Path) -> bool:
     """Return whether this user may not list a directory, or not connect to a socket."""
     try:
@@ -127,30 +151,3 @@ def resolved(flags: Mapping[str, str | None]) -> Settings:
     """Return the settings of these flags and of the environment that say where plugins are."""
     strongest = {name: GivenValue(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
     return resolve_some([strongest, from_environment(os.environ)], _NAMES)
-
-
-def device_lines(listed: Sequence[Mapping[str, Any]], *, is_terminal: bool) -> Iterator[str]:
-    """Return a table of the devices that a status document lists. On a terminal, sick ones are red."""
-    columns = {head: [_cell(device, key) for device in listed] for key, head in _HEADS.items()}
-    heads = tuple(head for head, cells in columns.items() if any(cells))
-    rows = [*zip(*(columns[head] for head in heads), strict=True)]
-    for line, device in zip(_aligned([heads, *rows]), [None, *listed], strict=True):
-        is_sick = device is not None and device["health"] != "Healthy"
-        yield click.style(line, fg="red" if is_sick else None, bold=device is None) if is_terminal else line
-
-
-def _cell(device: Mapping[str, Any], key: str) -> str:
-    value = device.get(key)
-    if key == "unit" and value == device["id"]:
-        return ""
-    if key == "state" and value in ("healthy", "unhealthy"):  # HEALTH says so
-        return ""
-    return ",".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value or "")
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Return lines whose columns stand below each other."""
-    printed = [[shown(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*printed, strict=True)]
-    for row in printed:
-        yield "  ".join(itertools.starmap(str.ljust, zip(row, widths, strict=True))).rstrip()

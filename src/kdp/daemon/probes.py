@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final
 import attrs
 
 from ..errors import ConfigurationError, printable
+from ..operations.status_facts import LOOP_BLOCKED
 from ..startup import shown
 from .listener import BACKLOG, REFUSED, Client, Listener, Response, is_familiar
 from .own_socket import OwnSocket, PlaceTakenError
@@ -63,11 +64,10 @@ PAUSE: Final = 0.5
 MOST_OF_TEXT: Final = 4096
 """Characters of one text in a body."""
 
-BLOCKED: Final = f"the event loop has not run for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
+BLOCKED: Final = f"{LOOP_BLOCKED} for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
 
 SLOW_START: Final = (
-    f"the event loop has not run for {LOOP_DEADLINE:g} s: the process is still starting, or a hook of the backend "
-    "blocks it"
+    f"{LOOP_BLOCKED} for {LOOP_DEADLINE:g} s: the process is still starting, or a hook of the backend blocks it"
 )
 
 _T = TypeVar("_T")

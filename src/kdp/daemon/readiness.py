@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 
 import attrs
 
-from ..operations.status import moment
+from ..operations.status_facts import moment
 from ..startup import shown
 
 if TYPE_CHECKING:

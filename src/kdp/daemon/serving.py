@@ -21,7 +21,7 @@ import attrs
 from .._version import __version__
 from ..concurrency import threads
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
-from ..operations.status import ProcessFacts, document, facts_of, moment
+from ..operations.status_facts import ProcessFacts, facts_of, moment
 from ..supervision.hook_note import open_note
 from .mode_lock import ModeLock
 from .places import beside, warn_of_closed_kubelet, warn_of_missing_places, warn_of_unusable_state, written_places
@@ -31,7 +31,7 @@ from .services import check_client, managing
 from .sources import from_environment, from_keywords, resolve, warn_of_slips
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable
 
     from ..concurrency.history import History
     from ..kubelet.calls import CallCounts
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from ..operations.feature_files import FeatureFiles
     from ..operations.metrics import Metrics, Reader
     from ..operations.reading import Configuration
-    from ..operations.status import Facts
+    from ..operations.status_document import StatusDocument
+    from ..operations.status_facts import Facts
     from ..supervision.hook_note import HookNote
     from ..supervision.service import BaseStatus, Service
     from .settings import ServeOptions, Settings
@@ -352,7 +353,9 @@ class Daemon:
         facts = attrs.evolve(self._facts, mode=settings.mode, node=settings.node_name)
         facts = attrs.evolve(facts, directories=settings.directories, settings=settings.changed)
         is_shown = settings.status_page == "on"
-        pages: dict[str, Page[Any]] = status_pages(self._look, functools.partial(self._document, facts), is_shown)
+        pages: dict[str, Page[Any]] = status_pages(
+            self._look, lambda seen: self._document(facts, seen).to_json(), is_shown
+        )
         if path is not None and (lines := recent()) is not None:
             pages["/log"] = log_page(lines.text)
         if (metrics := self._metrics(plan)) is not None:
@@ -456,8 +459,10 @@ class Daemon:
         status = None if self._copy is None else self._copy[1][0]
         return SLOW_START if status is None or not (status.parts or status.absent) else BLOCKED
 
-    def _document(self, facts: ProcessFacts, seen: _Seen | None) -> Mapping[str, object]:
+    def _document(self, facts: ProcessFacts, seen: _Seen | None) -> StatusDocument:
         """Return the status document of what was seen; None: the event loop is blocked, and the last copy counts."""
+        from ..operations.status import document  # late: a start does not need it
+
         notes: dict[str, object] = {}
         if seen is None:
             notes = {"reason": self._why_blocked()}

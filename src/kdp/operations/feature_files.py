@@ -27,7 +27,7 @@ from ..concurrency.threads import Worker, value_of
 from ..errors import in_one_line
 from ..storage import files
 from ..storage.reading import read
-from .status import moment
+from .status_facts import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

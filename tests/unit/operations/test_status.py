@@ -24,7 +24,8 @@ from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.feature_gates import DroppedField
 from kdp.kubelet.watch import KubeletState, KubeletView
 from kdp.model.devices import Device
-from kdp.operations.status import MOST_DEVICES, Facts, ProcessFacts, document, facts_of
+from kdp.operations.status import MOST_DEVICES, document
+from kdp.operations.status_facts import Facts, ProcessFacts, facts_of
 from kdp.supervision.conditions import KINDS, OwnKind, health_of
 from kdp.supervision.health import DeviceHealth, HealthState
 from kdp.supervision.service import HeldClaim
@@ -42,7 +43,7 @@ FAULTS = {
 def shown(status: Status | DraStatus | None, more: Facts | None = None, **notes: object) -> dict[str, Any]:
     is_ready = status is not None and status.is_ready
     made = document(FACTS, status, is_ready=is_ready, notes=notes, more=more)
-    return cast("dict[str, Any]", json.loads(json.dumps(made)))
+    return cast("dict[str, Any]", json.loads(json.dumps(made.to_json())))
 
 
 def resource(**more: Any) -> ResourceStatus:
@@ -57,7 +58,7 @@ def test_it_has_the_settings_that_were_given_without_passwords() -> None:
     assert Settings().changed == {}
     facts = attrs.evolve(FACTS, settings={**given, "socket": "https://u:p4ssword@h/x"})
     found = document(facts, None, is_ready=False, notes={})
-    assert found["settings"] == {**given, "socket": "https://u:***@h/x"}
+    assert found.settings == {**given, "socket": "https://u:***@h/x"}
 
 
 def test_it_has_each_device_with_its_health_and_its_pod() -> None:

@@ -10,24 +10,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, final
+from typing import TYPE_CHECKING, TextIO, final
 
 import attrs
 import click
 
-from ...command import asking
 from ...command.failures import Failure, Refusal
-from ...command.living import SOCKET_HELP, device_lines, living_plugins, several
+from ...command.living import SOCKET_HELP, ask_status, living_plugins, several
 from ...command.options import backend_options, format_option, refusing, setting_options
 from ...command.streams import document, shown
-from ...storage.documents import parse_json
+from ...operations.status_document import StatusDocument, to_json
+from .status_text import counts_of, device_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ...model.backend import DeviceBackend
+    from ...operations.status_document import ListedDevice
 
 _OTHER_DISCOVERY = ("host_root", "snapshot", "pod_resources_dir", "replicas", "replicas_for", "replica_resource")
 """Settings whose flags ask for something else than the plugin knows."""
@@ -121,7 +121,7 @@ class _Living:
     """
 
     socket: Path
-    found: Mapping[str, Any]
+    found: StatusDocument
 
     @classmethod
     def of(cls, socket: Path) -> _Living:
@@ -130,32 +130,26 @@ class _Living:
         Raises:
             Failure: It answers with something else.
         """
-        code, text = asking.ask(str(socket), "/status.json")
-        remedy = "kdp devices TARGET --discover opens the hardware itself"
-        if code != 0:
-            raise Failure(f"{text.strip().partition('; ')[0]}; {remedy}")
         try:
-            found = parse_json(text)
-            _ = [(each["name"], each["listed"]) for each in found["resources"]], found["backends"], found["ready"]
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise Failure(f"{socket}: its answer is no status of this version of kdp; {remedy}") from None
-        return cls(socket, found)
+            return cls(socket, ask_status(socket))
+        except Failure as error:
+            remedy = "kdp devices TARGET --discover opens the hardware itself"
+            raise Failure(f"{error.message.partition('; ')[0]}; {remedy}") from None
 
     @property
     def classes(self) -> frozenset[str]:
         """The names of the classes that it serves."""
-        return frozenset(each["class"] for each in self.found["backends"])
+        return frozenset(each.class_name for each in self.found.backends)
 
     @property
-    def resources(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    def resources(self) -> Mapping[str, Sequence[ListedDevice]]:
         """The devices of each resource or driver."""
-        return {each["name"]: each["listed"] for each in self.found["resources"]}
+        return {each.name: each.listed for each in self.found.resources}
 
     @property
     def problems(self) -> Iterator[str]:
         """Why it serves nothing."""
-        yield from filter(None, [self.found.get("reason"), *(self.found.get("absent") or ())])
-        yield from (f"{each['class']}: {each['reason']}" for each in self.found["backends"] if each["reason"])
+        yield from filter(None, [self.found.reason, *(self.found.absent or ()), *self.found.backend_problems])
 
     def serves(self, backend: DeviceBackend) -> bool:
         """Return whether it serves the resource of a class that is loaded and not opened."""
@@ -194,10 +188,8 @@ def _entry_points(target: str) -> Iterator[str]:
 def _show(out: TextIO, living: Sequence[_Living], format: str) -> None:
     """Print what the plugins list."""
     if format == "json":
-        asked = [
-            {"socket": str(each.socket), "pid": each.found["pid"], "ready": each.found["ready"]} for each in living
-        ]
-        resources = {name: listed for each in living for name, listed in each.resources.items()}
+        asked = [{"socket": str(each.socket), "pid": each.found.pid, "ready": each.found.is_ready} for each in living]
+        resources = {name: to_json(listed) for each in living for name, listed in each.resources.items()}
         click.echo(json.dumps({"plugins": asked, "resources": resources}, indent=2), file=out)
     else:
         for each in living:
@@ -210,9 +202,8 @@ def _show(out: TextIO, living: Sequence[_Living], format: str) -> None:
 
 def _lines(living: _Living, *, is_terminal: bool) -> Iterator[str]:
     yield f"the running plugin was asked, at {living.socket}; --discover opens the hardware instead"
-    for resource in living.found["resources"]:
-        devices = f"{resource['devices']} device{'' if resource['devices'] == 1 else 's'}"
+    for resource in living.found.resources:
         yield ""
-        yield shown(f"{resource['name']}: {devices}, {resource['healthy']} healthy")
-        if resource["listed"]:
-            yield from device_lines(resource["listed"], is_terminal=is_terminal)
+        yield shown(f"{resource.name}: {counts_of(resource)}")
+        if resource.listed:
+            yield from device_lines(resource.listed, is_terminal=is_terminal)

@@ -8,7 +8,7 @@ import logging
 import os
 import stat
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging.handlers import BufferingHandler
 from traceback import TracebackException
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import attrs
 import click
 
-from ...command import asking
 from ...command.failures import Failure, warn
-from ...command.living import living_plugins
+from ...command.living import ask_status, living_plugins
 from ...command.streams import console, shown, table
 from ...daemon.places import warn_of_missing_places
 from ...daemon.sources import warn_of_slips
 from ...errors import HookFailedError, InvalidValueError, KdpError, in_one_line, sentence
 from ...model.devices import Version
 from ...model.quantities import Quantity
-from ...storage.documents import parse_json
+from ...operations.status_document import NOT_TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from ...model.backend import DeviceBackend
     from ...model.devices import Device
     from ...model.edits import ContainerEdits
+    from ...operations.status_document import ServedResource
 
 _T = TypeVar("_T")
 
@@ -142,23 +142,19 @@ def _holders(settings: Settings, resources: Collection[str]) -> dict[tuple[str, 
     served = _served(settings, resources)
     if not served:
         return _asked_of_kubelet(settings.paths.pod_resources_socket)
-    told = [(name, device) for name, listed in served for device in listed if "held_by" in device]
-    return {(name, device["id"]): device["held_by"] for name, device in told if device["held_by"]} if told else None
+    told = [(each.name, device) for each in served for device in each.listed if device.held_by != NOT_TOLD]
+    return {(name, device.id): device.held_by for name, device in told if device.held_by} if told else None
 
 
-def _served(settings: Settings, resources: Collection[str]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return the resources among these that running plugins serve, each with the devices of the status document."""
-    found: list[tuple[str, list[dict[str, Any]]]] = []
+def _served(settings: Settings, resources: Collection[str]) -> list[ServedResource]:
+    """Return the resources among these that running plugins serve."""
+    found: list[ServedResource] = []
     living, _ = living_plugins(
         socket=None, state_dir=_given(settings.state_dir), kubelet_root=_given(settings.kubelet_root)
     )
     for socket in living:
-        code, text = asking.ask(str(socket), "/status.json")
-        try:
-            served = parse_json(text)["resources"] if code == 0 else ()
-            found += [(each["name"], each["listed"]) for each in served if each["name"] in resources]
-        except (ValueError, LookupError, TypeError, AttributeError):
-            continue  # another version of kdp, or another program
+        with suppress(Failure):  # another program
+            found += [each for each in ask_status(socket).resources if each.name in resources]
     return found
 
 

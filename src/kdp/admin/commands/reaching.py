@@ -15,7 +15,6 @@ import click
 from ...command.failures import Failure
 from ...daemon.settings import SETTINGS
 from ...errors import ConfigurationError, KdpError, sentence
-from ...storage.documents import parse_json
 
 if TYPE_CHECKING:
     from ...cluster.client import KubeApi
@@ -128,21 +127,16 @@ def server_of(name: str, node: str, state_dir: str | None) -> str | None:
     A resource without devices has the number 0, so the node's status alone does not tell a living plugin from one that
     has vanished.
     """
-    from ...command import asking
     from ...command.found_sockets import found_sockets
-    from ...command.living import resolved
+    from ...command.living import ask_status, resolved
 
     settings = resolved({"state_dir": state_dir})
     for path in [] if settings.state_dir is None else found_sockets(settings.state_dir, settings.kubelet_root):
-        code, text = asking.ask(str(path), "/status.json")
-        if code != 0:
-            continue
         try:
-            status: dict[str, Any] = parse_json(text)
-            serves = any(resource["name"] == name for resource in status["resources"])
-            is_there = status["node"] == node or (status["node"] is None and is_here(node))
-        except (ValueError, LookupError, TypeError):
+            status = ask_status(path)
+        except Failure:
             continue
-        if serves and is_there:
-            return f"the plugin of process {status.get('pid')} ({path.name})"
+        is_there = status.node == node or (status.node is None and is_here(node))
+        if is_there and any(resource.name == name for resource in status.resources):
+            return f"the plugin of process {status.pid} ({path.name})"
     return None

@@ -5,26 +5,24 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 from urllib.parse import urlsplit
 
 import click
 
-from ..._version import __version__
 from ...command import asking
-from ...command.living import SOCKET_HELP, device_lines, socket_of
+from ...command.failures import Failure
+from ...command.living import SOCKET_HELP, STATUS, parse_status, socket_of
 from ...command.options import Seconds, format_option, refusing, setting_options
 from ...command.streams import document, shown
 from ...errors import ConfigurationError, printable
-from ...operations.status import RESOURCES
 from ...storage.documents import parse_json
+from .status_text import status_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable
 
 _CLEAR = "\x1b[H\x1b[2J"
-_EVENTS: Final = 50
-_CLAIMS: Final = 50
 
 DEADLINE: Final = 10.0
 """Seconds for the whole answer over HTTP, which may cross a network."""
@@ -82,7 +80,7 @@ def _asked_of(
     """Return what messages call the plugin, and what asks it."""
     if url is None:
         path = str(socket_of(ctx, socket=socket, state_dir=state_dir))
-        return path, lambda: asking.ask(path, "/status.json")
+        return path, lambda: asking.ask(path, STATUS)
     with refusing():
         if socket is not None or state_dir is not None:
             other = "--socket" if socket is not None else "--state-dir"
@@ -160,96 +158,12 @@ def _show(out: TextIO, where: str, answer: tuple[int, str], format: str) -> bool
         click.echo(text, file=out, nl=False)
         return False
     try:
-        found: dict[str, Any] = parse_json(text)
-        lines = json.dumps(found, indent=2) if format == "json" else "\n".join(_lines(found, is_terminal=out.isatty()))
-    except (ValueError, LookupError, TypeError, AttributeError):  # another program, or another version of kdp
-        click.echo(f"{where}: its answer is no status of kdp {__version__}; use the kdp of the plugin's container", out)
+        found = parse_status(where, text)
+    except Failure as error:
+        click.echo(shown(error.message), file=out)
         return False
-    click.echo(lines, out)
-    return bool(found["ready"])
-
-
-_TROUBLES: Final = ("cdi", "too_large", "rival", "given_twice", "kubelet")
-"""What a resource tells that leaves it ready."""
-
-
-def _lines(found: Mapping[str, Any], *, is_terminal: bool) -> Iterator[str]:
-    node = f" on {found['node']}" if found["node"] else ""
-    ready = "ready" if found["ready"] else "not ready"
-    yield f"kdp {found['kdp']}, process {found['pid']}{node}, {found['mode']} since {found['started']}: {ready}"
-    refused = found["configuration"]
-    labels = found.get("labels") or {"files": ()}
-    notes = [
-        found["reason"],
-        refused and f"the configuration was refused at {refused['since']}, an earlier one is used: {refused['reason']}",
-        found.get("as_of") and f"all else is as it was at {found['as_of']}",
-        found.get("state_dir"),
-        *(found["absent"] or ()),
-        *(f"{each['class']}: {each['reason']}" for each in found["backends"] if each["reason"]),
-        *(f"labels, {each['file']}: {each['reason']}" for each in labels["files"] if each["reason"]),
-    ]
-    yield from (f"  {shown(note)}" for note in notes if note)
-    if kubelet := found.get("kubelet"):
-        since = f" since {kubelet['since']}" if kubelet["since"] else ""
-        count = kubelet["restarts"]
-        restarts = f", {count} restart{'' if count == 1 else 's'} seen" if count else ""
-        yield shown(f"  kubelet: {kubelet['state']}{since}{restarts}")
-    for resource in found["resources"]:
-        reason = f": {resource['reason']}" if resource["reason"] else ""
-        devices = f"{resource['devices']} device{'' if resource['devices'] == 1 else 's'}"
-        yield ""
-        yield shown(
-            f"{resource['name']}: {_state(resource['state'])}{reason}, {devices}, {resource['healthy']} healthy"
-        )
-        yield from (f"  {shown(resource[name])}" for name in _TROUBLES if isinstance(resource.get(name), str))
-        yield from map(shown, _slices(resource))
-        yield from map(shown, _claims(resource))
-        if resource["listed"]:
-            yield from device_lines(resource["listed"], is_terminal=is_terminal)
-    if found.get("events"):
-        yield ""
-        yield from _events(found["events"][-_EVENTS:])
-    elif found.get("events", ()) is None:
-        yield ""
-        yield "events: not kept; start the plugin with --status-page on, or set KDP_STATUS_PAGE=on"
-
-
-def _state(state: str) -> str:
-    words = RESOURCES.get(state, state)
-    return state if words.lower() == state else f"{state} ({words[:1].lower()}{words[1:]})"
-
-
-def _slices(resource: Mapping[str, Any]) -> Iterator[str]:
-    """Return what the API server has of a driver's devices."""
-    slices = resource.get("slices")
-    if slices is None:
-        return
-    if slices["generation"]:
-        yield f"  slices: {slices['count']} published, generation {slices['generation']}"
-    if slices["problem"]:
-        yield f"  slices: {slices['problem']}"
-    for device, gate in slices.get("withheld", {}).items():
-        yield f"  not published: {device}, because the API server has the feature gate {gate} off"
-    for field in slices.get("dropped", ()):
-        why = f"its feature gate {field['gate']} is off" if field["gate"] else "it did not say why"
-        yield f"  dropped by the API server: {field['path']}; {why}"
-
-
-def _claims(resource: Mapping[str, Any]) -> Iterator[str]:
-    claims = resource.get("claims") or ()
-    for claim in claims[:_CLAIMS]:
-        state = "" if claim["is_prepared"] else ", not prepared yet"
-        if claim.get("is_over"):  # an earlier version of kdp does not say that
-            state = ", ended, but not released yet"
-        yield f"  claim {claim['name']}: {', '.join(claim['devices'])}{state}"
-    if len(claims) > _CLAIMS:
-        yield f"  and {len(claims) - _CLAIMS} more claims"
-
-
-def _events(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield "last events:"
-    for event in events:
-        ids = ", ".join(event["devices"]) + (f" and {event['more']} more" if event["more"] else "")
-        times = f"({event['count']} times)" if event["count"] > 1 else ""
-        words = (event["at"], event["kind"], event["subject"], ids, event["text"], times)
-        yield f"  {shown('  '.join(word for word in words if word))}"
+    if format == "json":  # also what this version does not know
+        click.echo(json.dumps(parse_json(text), indent=2), file=out)
+    else:
+        click.echo("\n".join(status_lines(found, is_terminal=out.isatty())), file=out)
+    return found.is_ready

@@ -30,16 +30,17 @@ from ...hardware.capture import capture, generic_paths
 from ...hardware.snapshot import archive, tokens
 from ...hardware.snapshot.archive import FileEntry, Snapshot
 from ...hardware.snapshot.redact import KINDS, redact
+from ...operations.status_document import StatusDocument
 from ...storage import trees
 from ...storage.documents import parse_json
 from .answers import Answer, Finding, Question, Verdict, beside
 from .commands import node_name, pod_uid
 from .given import given_to_plugins
 from .node import MOST_PLUGINS, text_of
-from .plain import list_in, mapping_in
+from .plain import mapping_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from .node import Node
 
@@ -101,13 +102,14 @@ def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> S
     taken = beside({"hardware": lambda: capture(node.host, generic_paths(node.host))}, PATIENCE)
     snapshot = taken.get("hardware", nothing)
     statuses = [*_statuses(node)]
-    given = given_to_plugins(node, statuses, settings.parameters_of)
+    told = {socket: _document_of(value) for socket, value in statuses}
+    given = given_to_plugins(node, told, settings.parameters_of)
     documents: dict[str, object] = {
         "about.json": _about(node),
         "answers.json": [_answer(each) for each in findings],
         "checkpoint.json": _checkpoint(node),
         "settings.json": {
-            "plugins": {str(socket): mapping_in(told).get("settings", "not told") for socket, told in statuses},
+            "plugins": {str(socket): _settings_of(document) for socket, document in told.items()},
             "doctor": {
                 "settings": settings.settings,
                 "parameters": dict.fromkeys(settings.parameters, "left out"),
@@ -115,8 +117,8 @@ def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> S
         },
         "state.json": _state(node),
     }
-    for number, (socket, told) in enumerate(statuses):
-        documents[f"status-{number}.json"] = {"socket": str(socket), "status": told}
+    for number, (socket, value) in enumerate(statuses):
+        documents[f"status-{number}.json"] = {"socket": str(socket), "status": value}
     for name, document in documents.items():
         snapshot.files[f"{PLACE}/{name}"] = FileEntry(f"{json.dumps(document, indent=1)}\n".encode(), 0o644)
     for name, data in (*_logs(node), *_own_logs(node)):
@@ -124,7 +126,10 @@ def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> S
     notes = (f"not read, so a secret of it may be left in a log or reason: {each}\n" for each in given.not_read)
     snapshot.files[CONTENTS] = FileEntry("".join(dict.fromkeys(notes)).encode(errors="replace"), 0o644)
     paths = (*snapshot.files, *snapshot.links, *snapshot.links.values(), *snapshot.nodes)
-    public = {*_public(statuses), *(part for path in paths for part in os.fsencode(path).split(b"/"))}
+    public = {
+        *_public(filter(None, told.values())),
+        *(part for path in paths for part in os.fsencode(path).split(b"/")),
+    }
     # A reason or a log may repeat what this command or a plugin was given.
     known = [*tokens.unreadable(settings.parameters, public), *tokens.unreadable(given.parameters, public)]
     environs = [{name: each[name] for name in each.keys() - _DIRECTORIES} for each in (node.environ, given.environ)]
@@ -135,7 +140,7 @@ def make(node: Node, findings: Sequence[Finding], settings: BundleSettings) -> S
         if path.startswith(PLACE) and path.endswith(".json"):
             snapshot.files[path] = attrs.evolve(file, data=_valid(file.data))
     first = f"{_BEFORE}\n".encode()
-    silent = {f"status-{n}.json" for n, (_, told) in enumerate(statuses) if list(mapping_in(told)) == ["problem"]}
+    silent = {f"status-{n}.json" for n, (_, value) in enumerate(statuses) if list(mapping_in(value)) == ["problem"]}
     contents = [f"{line}\n".encode() for line in _contents(snapshot, silent)]
     snapshot.files[CONTENTS] = FileEntry(b"".join([first, *contents, snapshot.files[CONTENTS].data]), 0o644)
     return snapshot
@@ -314,13 +319,24 @@ _DIRECTORIES: Final = frozenset({"PWD", "OLDPWD"})
 """Variables in which a shell has its working directory: the answers are about paths in it."""
 
 
-def _public(statuses: Sequence[tuple[Path, object]]) -> Iterator[bytes]:
+def _document_of(value: object) -> StatusDocument | None:
+    """Return the status document of an answer. `None` if a plugin did not answer, or another program did."""
+    try:
+        return StatusDocument.from_json(value)
+    except ValueError:
+        return None
+
+
+def _settings_of(document: StatusDocument | None) -> object:
+    return "not told" if document is None or document.settings is None else document.settings
+
+
+def _public(documents: Iterable[StatusDocument]) -> Iterator[bytes]:
     """Give the names that the kubelet is told in any case: of resources and devices."""
-    for _, told in statuses:
-        for each in list_in(mapping_in(told).get("resources")):
-            resource = mapping_in(each)
-            names = [resource.get("name"), *(mapping_in(one).get("id") for one in list_in(resource.get("listed")))]
-            yield from (str(name).encode(errors="replace") for name in names)
+    for document in documents:
+        for resource in document.resources:
+            names = [resource.name, *(device.id for device in resource.listed)]
+            yield from (name.encode(errors="replace") for name in names)
 
 
 def _valid(data: bytes) -> bytes:

@@ -63,7 +63,7 @@ def _is_ours(name: str) -> bool:
 
 def _written(node: Node) -> tuple[Path, ...] | None:
     """Return where the plugins that answer write CDI files, in order; None: none of them tells."""
-    told = [plugin.cdi_dir for plugin in node.answering() if plugin.tells_directories]
+    told = [plugin.directory("cdi") for plugin in node.answering() if plugin.status.directories is not None]
     return tuple(dict.fromkeys(_seen_from_here(node, each) for each in told if each is not None)) if told else None
 
 

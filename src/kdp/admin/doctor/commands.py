@@ -85,7 +85,7 @@ def daemonset_of(node: Node) -> tuple[str, str]:
 
 def hang_up(node: Node, plugin: Plugin) -> str:
     """Return the command that lets a plugin read its configuration again."""
-    pid = process(plugin.socket) or plugin.pid
+    pid = process(plugin.socket) or plugin.status.pid
     return f"kill -HUP {pid}" if pid else kubectl(node, plugin.socket, "delete pod")
 
 

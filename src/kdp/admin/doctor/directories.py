@@ -66,7 +66,7 @@ def let_write(path: Path) -> str:
 def state(node: Node) -> Answer:
     """Can a plugin keep its state?"""
     answer = _state(node)
-    is_served = answer.verdict is Verdict.FAILED and any(plugin.is_ready for plugin in node.answering())
+    is_served = answer.verdict is Verdict.FAILED and any(plugin.status.is_ready for plugin in node.answering())
     return warning(answer.seen, answer.remedy) if is_served else answer
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ...operations.status_document import SliceStatus
 from .answers import Answer, failed, not_known, ok, question, quoted, warning
 from .claims import with_claims, with_class
 from .cluster import ClusterFacts
@@ -16,7 +17,7 @@ from .process import free_memory
 from .resources import NO_PLUGIN, because, unknown_of_blocked
 
 if TYPE_CHECKING:
-    from .living import ServedResource
+    from ...operations.status_document import ServedResource
     from .node import Node
 
 NEEDED: Final = 40 << 20
@@ -32,7 +33,12 @@ _REFUSED: Final = (
 
 
 def _drivers(node: Node) -> list[ServedResource]:
-    return [resource for plugin in node.answering() if plugin.mode != DEVICE_PLUGIN for resource in plugin.resources]
+    return [
+        resource
+        for plugin in node.answering()
+        if plugin.status.mode != DEVICE_PLUGIN
+        for resource in plugin.status.resources
+    ]
 
 
 def _without_drivers(node: Node) -> Answer | None:
@@ -41,12 +47,17 @@ def _without_drivers(node: Node) -> Answer | None:
         return not_known(NO_PLUGIN)
     if _drivers(node):
         return None
-    blocked = unknown_of_blocked(node) if any(each.mode != DEVICE_PLUGIN for each in node.answering()) else None
+    blocked = unknown_of_blocked(node) if any(each.status.mode != DEVICE_PLUGIN for each in node.answering()) else None
     return blocked or ok(_NO_DRIVER)
 
 
+def _slices(driver: ServedResource) -> SliceStatus:
+    """Return a driver's slices; one that tells of none has published none."""
+    return driver.slices or SliceStatus()
+
+
 def _problem(driver: ServedResource) -> str:
-    return driver.slices.problem or driver.reason
+    return _slices(driver).problem or driver.reason or ""
 
 
 @question("dra-published", "The scheduler finds a node's devices only through its ResourceSlices.")
@@ -56,15 +67,15 @@ def published(node: Node) -> Answer:
         return answer
     drivers = _drivers(node)
     remedy = "see the next answers, and what is there: kubectl get resourceslices --field-selector spec.driver="
-    missing = [each for each in drivers if each.devices and not each.slices.generation]
+    missing = [each for each in drivers if each.devices and not _slices(each).generation]
     if missing:
         seen = [f"{each.name}: no slice is published{because(_problem(each))}" for each in missing]
         return failed(some(seen), remedy + missing[0].name)
-    old = [each for each in drivers if each.slices.problem]
+    old = [each for each in drivers if _slices(each).problem]
     if old:
-        told = some([f"{each.name}: the slices are old: {each.slices.problem}" for each in old])
+        told = some([f"{each.name}: the slices are old: {_slices(each).problem}" for each in old])
         return warning(told, remedy + quoted(old[0].name))
-    held = [(each, each.slices.withheld) for each in drivers if each.slices.withheld]
+    held = [(each, _slices(each).withheld) for each in drivers if _slices(each).withheld]
     if held:
         first, withheld = held[0]
         told = f"{first.name}: {counted(len(withheld), 'device')} not published: {some(sorted(withheld))}"
@@ -82,9 +93,9 @@ def fields(node: Node) -> Answer:
         return answer
     gates: dict[str, str] = {}
     for driver in _drivers(node):
-        for path, gate in driver.slices.dropped:
-            gates.setdefault(gate, path)
-        for gate in driver.slices.withheld.values():
+        for field in _slices(driver).dropped:
+            gates.setdefault(field.gate, field.path)
+        for gate in _slices(driver).withheld.values():
             gates.setdefault(gate, "the counters of partitions")
     if not gates:
         return ok("it has left out none")
@@ -116,7 +127,7 @@ def permissions(node: Node) -> Answer:
 
 
 def _delete(node: Node) -> str:
-    socket = next((each.socket for each in node.answering() if each.mode != DEVICE_PLUGIN), None)
+    socket = next((each.socket for each in node.answering() if each.status.mode != DEVICE_PLUGIN), None)
     return kubectl(node, socket, "delete pod")
 
 

@@ -24,6 +24,7 @@ from .plain import mapping_in, string_in
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ...operations.status_document import StatusDocument
     from .node import Node
 
 _MOST_BYTES: Final = 8 << 20
@@ -129,21 +130,24 @@ class PluginInputs:
 
 
 def given_to_plugins(
-    node: Node, statuses: Sequence[tuple[Path, object]], parameters_of: Callable[[Path, str], Mapping[str, object]]
+    node: Node,
+    statuses: Mapping[Path, StatusDocument | None],
+    parameters_of: Callable[[Path, str], Mapping[str, object]],
 ) -> PluginInputs:
     """Return what the plugins were given.
 
     Args:
         node: The node.
-        statuses: The plugins' sockets, and what each told.
+        statuses: The status document of each plugin, by its socket. `None` if it did not answer.
         parameters_of: Returns the parameters that the text of a configuration file sets.
     """
     given = PluginInputs(parameters_of=parameters_of)
     if node.state_dir is not None:
         given.take_kept(Path("/"), str(node.state_dir))
-    for socket, told in statuses:
+    for socket, status in statuses.items():
         if pid := process(socket):
-            given.take_process(pid, string_in(mapping_in(mapping_in(told).get("directories")).get("state")))
+            directories = None if status is None else status.directories
+            given.take_process(pid, (directories or {}).get("state") or "")
         else:
             given.not_read.append(f"variables, arguments, and files of the plugin at {socket} (no process is seen)")
     return given

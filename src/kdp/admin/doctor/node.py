@@ -161,7 +161,7 @@ class Node:
     def modes(self) -> frozenset[str]:
         """Return the modes that are served here, as plugins, settings, or mounts show them; empty: nothing does."""
         if plugins := self.answering_soon():
-            return frozenset(plugin.mode for plugin in plugins)
+            return frozenset(plugin.status.mode for plugin in plugins)
         if self.mode:
             return frozenset({self.mode})
         has_registry = self.is_pod and os.path.isdir(self.paths.plugins_registry_dir)
@@ -173,8 +173,8 @@ class Node:
         modes = self.modes()
         if modes and DEVICE_PLUGIN not in modes:
             return False
-        plugins = [plugin for plugin in self.answering_soon() if plugin.mode == DEVICE_PLUGIN]
-        return not plugins or any(plugin.registry_dir is None for plugin in plugins)
+        plugins = [plugin for plugin in self.answering_soon() if plugin.status.mode == DEVICE_PLUGIN]
+        return not plugins or any(plugin.directory("plugins_registry") is None for plugin in plugins)
 
     def needs_pod_resources(self) -> bool:
         """Return whether something may ask the pod-resources API: a device plugin does."""
@@ -185,7 +185,10 @@ class Node:
         """Return the plugin watcher's directories that plugins use here; none: no plugin does."""
         if plugins := self.answering_soon():
             default = self.paths.plugins_registry_dir
-            told = [plugin.registry_dir or (default if plugin.mode == "dra" else None) for plugin in plugins]
+            told = [
+                plugin.directory("plugins_registry") or (default if plugin.status.mode == "dra" else None)
+                for plugin in plugins
+            ]
             return tuple(dict.fromkeys(each for each in told if each is not None))
         return (self.paths.plugins_registry_dir,) if "dra" in self.modes() else ()
 

@@ -256,11 +256,13 @@ def version(node: Node) -> Answer:
     if not plugins:
         return not_known(NO_PLUGIN)
     other = [
-        f"{each.label} runs {each.version or 'an unknown version'}" for each in plugins if each.version != __version__
+        f"{each.label} runs {each.status.version or 'an unknown version'}"
+        for each in plugins
+        if each.status.version != __version__
     ]
     if other:
         seen = f"this is kdp {__version__}, and {some(other)}"
-        first = next(each for each in plugins if each.version != __version__)
+        first = next(each for each in plugins if each.status.version != __version__)
         inside = kubectl(node, first.socket, "exec", "-- kdp doctor")
         return warning(seen, f"run the command of that version, in the plugin's container: {inside}")
     return ok(f"both are kdp {__version__}")

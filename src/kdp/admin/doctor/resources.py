@@ -17,7 +17,8 @@ from .node import DEVICE_PLUGIN, counted, some
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .living import KubeletList, Plugin, ServedResource
+    from ...operations.status_document import KubeletList, ServedResource
+    from .living import Plugin
     from .node import Node
 
 SERVED: Final = frozenset({"connected", "registered", "published"})
@@ -28,12 +29,12 @@ NO_PLUGIN: Final = "no plugin answers"
 
 def resources_of(node: Node) -> list[ServedResource]:
     """Return what all plugins serve."""
-    return [resource for plugin in node.answering() for resource in plugin.resources]
+    return [resource for plugin in node.answering() for resource in plugin.status.resources]
 
 
 def device_plugins(node: Node) -> list[Plugin]:
     """Return the device plugins that have answered."""
-    return [plugin for plugin in node.answering() if plugin.mode == DEVICE_PLUGIN]
+    return [plugin for plugin in node.answering() if plugin.status.mode == DEVICE_PLUGIN]
 
 
 def without_device_plugin(node: Node) -> Answer | None:
@@ -43,7 +44,7 @@ def without_device_plugin(node: Node) -> Answer | None:
 
 def _names(node: Node) -> list[str]:
     """Return the names of all resources that are served by a device plugin, or that the target has."""
-    served = [resource.name for plugin in device_plugins(node) for resource in plugin.resources]
+    served = [resource.name for plugin in device_plugins(node) for resource in plugin.status.resources]
     return [*dict.fromkeys([*served, *(node.target().resources if node.target else ())])]
 
 
@@ -87,10 +88,10 @@ def ready(node: Node) -> Answer:
         return not_known(NO_PLUGIN)
     if (answer := _blocked(node)) is not None:
         return answer
-    waiting = [plugin for plugin in plugins if not plugin.is_ready]
+    waiting = [plugin for plugin in plugins if not plugin.status.is_ready]
     if not waiting:
-        if refused := [plugin for plugin in plugins if plugin.refused]:
-            seen = f"it runs with an earlier configuration; refused is: {some([each.refused for each in refused])}"
+        if refused := [plugin for plugin in plugins if plugin.rejected]:
+            seen = f"it runs with an earlier configuration; refused is: {some([each.rejected for each in refused])}"
             return warning(seen, f"correct the file, then let it be read again: {hang_up(node, refused[0])}")
         return ok("it is ready")
     reasons = [reason for plugin in waiting for reason in plugin.reasons]
@@ -101,7 +102,7 @@ def ready(node: Node) -> Answer:
 def _remedy_of(node: Node) -> str:
     """Return what mends that a resource is not served, where the backends are in order."""
     for plugin in node.answering():
-        if plugin.device_plugin_dir not in (None, node.paths.device_plugin_dir):
+        if plugin.directory("device_plugins") not in (None, node.paths.device_plugin_dir):
             place = quoted(node.paths.device_plugin_dir)
             return f"give the plugin this kubelet's directory: --device-plugin-dir {place}"
     resources = resources_of(node)
@@ -113,29 +114,30 @@ def _remedy_of(node: Node) -> str:
 
 def _remedy_in(resources: Sequence[ServedResource]) -> str:
     """Return what mends it as a plugin says it of a resource; empty: it does not."""
-    remedies = [each.reason.partition("; ")[2] for each in resources if each.state != ABSENT]
+    remedies = [(each.reason or "").partition("; ")[2] for each in resources if each.state != ABSENT]
     return next(filter(None, remedies), "")
 
 
 def _blocked(node: Node) -> Answer | None:
     """Return that a hook blocks a plugin's event loop; None: none does."""
     for plugin in node.answering():
-        if plugin.is_blocked:
-            seen = f"the event loop of process {plugin.pid} is blocked by a hook of the backend, so it tells no more"
+        if plugin.status.is_blocked:
+            process_id = plugin.status.pid
+            seen = f"the event loop of process {process_id} is blocked by a hook of the backend, so it tells no more"
             return failed(seen, f"its log names the hook and the line: {logs(node, plugin.socket)}")
     return None
 
 
 def unknown_of_blocked(node: Node) -> Answer | None:
     """Return that a plugin's devices are not known, because a hook blocks its event loop; None: none is blocked."""
-    is_blocked = any(plugin.is_blocked for plugin in node.answering())
+    is_blocked = any(plugin.status.is_blocked for plugin in node.answering())
     return not_known("the event loop of a plugin is blocked, so it does not tell its devices") if is_blocked else None
 
 
 def _of_backends(node: Node) -> str:
     """Return the remedy where a backend itself says what is missing; empty: none does."""
     for plugin in node.answering():
-        if plugin.problems:
+        if plugin.status.backend_problems:
             log = logs(node, plugin.socket)
             return f"mend what the class names; it is tried again without a restart. See dmesg -T | tail -50; {log}"
     return ""
@@ -153,7 +155,7 @@ def registered(node: Node) -> Answer:
     if (answer := _blocked(node)) is not None:
         return answer
     resources = resources_of(node)
-    problems = some([problem for plugin in plugins for problem in plugin.problems])
+    problems = some([problem for plugin in plugins for problem in plugin.status.backend_problems])
     if not resources and problems:
         return failed(f"the plugin serves no resource: {problems}", _of_backends(node))
     if not resources:
@@ -176,7 +178,7 @@ ABSENT: Final = "no hardware"
 """The state of a resource of which the node has no hardware (`kdp.deviceplugin.status.ABSENT`). That is no fault."""
 
 
-def because(reason: str) -> str:
+def because(reason: str | None) -> str:
     """Return a reason as the end of a sentence; empty: there is none."""
     return f" ({reason})" if reason else ""
 
@@ -192,7 +194,7 @@ def list_size(node: Node) -> Answer | None:
         return without_device_plugin(node)
     if (answer := unknown_of_blocked(node)) is not None:
         return answer
-    large = [each for plugin in plugins for each in plugin.resources if each.too_large]
+    large = [each for plugin in plugins for each in plugin.status.resources if each.too_large]
     if not large:
         return ok("each list fits")
     seen = some([f"{each.name}: {each.too_large}" for each in large])
@@ -227,13 +229,13 @@ def name(node: Node) -> Answer | None:
 )
 def served_elsewhere(node: Node) -> Answer | None:
     """Does only one process serve each resource?"""
-    names = [each.name for plugin in device_plugins(node) for each in plugin.resources]
+    names = [each.name for plugin in device_plugins(node) for each in plugin.status.resources]
     if not names:
         return without_device_plugin(node)
     stop = f"stop one of them, unless an update is under way: {look_for_pods(node)}"
-    told = [(plugin, each) for plugin in device_plugins(node) for each in plugin.resources if each.rival]
+    told = [(plugin, each) for plugin in device_plugins(node) for each in plugin.status.resources if each.rival]
     if told:
-        seen = some([f"{each.name}: {each.rival.partition(';')[0]}{_ours(plugin)}" for plugin, each in told])
+        seen = some([f"{each.name}: {(each.rival or '').partition(';')[0]}{_ours(plugin)}" for plugin, each in told])
         return failed(seen, stop)
     directory = node.paths.device_plugin_dir
     for each in names:
@@ -245,7 +247,7 @@ def served_elsewhere(node: Node) -> Answer | None:
 
 
 def _ours(plugin: Plugin) -> str:
-    return f", beside process {process(plugin.socket) or plugin.pid}"
+    return f", beside process {process(plugin.socket) or plugin.status.pid}"
 
 
 _SECOND: Final = re.compile(r" and ([^\s/;]+)/([^\s/;]+)")
@@ -293,7 +295,7 @@ _OF_DEVICES: Final = "look at the hardware that the reason names: dmesg -T | tai
 def _of_class(node: Node) -> str:
     """Return how to see why a class found no device."""
     plugins = node.answering()
-    bare = [each for each in plugins if not any(resource.devices for resource in each.resources)]
+    bare = [each for each in plugins if not any(resource.devices for resource in each.status.resources)]
     socket = next((each.socket for each in [*bare, *plugins]), None)
     return f"see in its log what the class passed over: {logs(node, socket)}"
 
@@ -305,7 +307,7 @@ def _sick(resource: ServedResource) -> str:
     return f"{resource.name}: {resource.healthy} of {counted(resource.devices, 'device')} healthy; {reasons}"
 
 
-def reasons_of(reasons: Iterable[str]) -> str:
+def reasons_of(reasons: Iterable[str | None]) -> str:
     """Return the reasons of devices with how many have each, the most frequent first."""
     counts = Counter(reason or "no reason was given" for reason in reasons)
     return some([f"{counted(number, 'device')}: {reason}" for reason, number in counts.most_common()])
@@ -319,7 +321,7 @@ def same(node: Node) -> Answer | None:
         return without_device_plugin(node)
     # The plugin has asked the pod-resources API: gRPC takes 20 MiB more than its container has for this command.
     # Of another plugin's devices the question about other processes tells, and only that has the right remedy.
-    seen = {each.name: each.kubelet_list for plugin in plugins for each in plugin.resources if not each.rival}
+    seen = {each.name: each.kubelet_list for plugin in plugins for each in plugin.status.resources if not each.rival}
     compared = {name: found for name, found in seen.items() if found is not None}
     if not compared:
         return None  # the plugin was started just now, or has no pod-resources API: another question asks for that

@@ -126,7 +126,7 @@ def plugin(node: Node) -> Answer:
         return failed(f"no plugin runs: {absence.seen}", _why_it_ended(node))
     silent = [each for each in plugins if each.problem]
     if not silent:
-        told = [f"{each.label} is of kdp {each.version}, process {each.pid}" for each in plugins]
+        told = [f"{each.label} is of kdp {each.status.version}, process {each.status.pid}" for each in plugins]
         return ok(some(told))
     seen = some([f"{each.socket}: {each.problem}" for each in silent])
     dead = [str(each.socket) for each in silent if each.problem == os.strerror(errno.ECONNREFUSED)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..status import RESOURCES
 from . import words
 from .drawing import Link, drawing, units_of
 from .markup import Child, Element, element, foreign
@@ -123,7 +122,7 @@ def _notes(document: _Document, now: datetime) -> Iterable[Element]:
 
 
 def _resource(resource: _Document, measures: Mapping[str, _Document], now: datetime) -> Element:
-    state = RESOURCES.get(resource["state"], resource["state"])
+    state = words.RESOURCES.get(resource["state"], resource["state"])
     since = resource["since"]
     is_well = resource["reason"] is None and resource["healthy"] == resource["devices"]
     return element(

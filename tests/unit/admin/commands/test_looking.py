@@ -31,8 +31,8 @@ def held_by(monkeypatch: pytest.MonkeyPatch, settings: Any, *answers: tuple[int,
 
 
 def served(name: str, **devices: dict[str, str | None]) -> tuple[int, str]:
-    listed = [{"id": device_id, **more} for device_id, more in devices.items()]
-    return 0, json.dumps({"resources": [{"name": name, "listed": listed}]})
+    listed = [{"id": device_id, "health": "Healthy", **more} for device_id, more in devices.items()]
+    return 0, json.dumps({"ready": True, "resources": [{"name": name, "listed": listed}]})
 
 
 def test_a_running_plugin_is_asked_and_not_the_kubelet(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:

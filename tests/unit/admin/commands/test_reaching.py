@@ -57,7 +57,7 @@ def test_a_plugin_in_a_pod_was_not_found(tmp_path: Path, monkeypatch: pytest.Mon
     run.mkdir(parents=True)
     monkeypatch.chdir(run)  # a socket's whole path has 107 bytes
     show_plugin(monkeypatch, tmp_path / "proc", (tmp_path / "state").resolve())
-    status = {"resources": [{"name": "example.com/widget"}], "node": "node-0", "pid": 7}
+    status = {"ready": True, "resources": [{"name": "example.com/widget"}], "node": "node-0", "pid": 7}
     monkeypatch.setattr(asking, "ask", lambda *_: (0, json.dumps(status)))
     monkeypatch.setenv("KDP_KUBELET_ROOT", str(tmp_path / "k"))
     monkeypatch.setenv("KDP_STATE_DIR", str(tmp_path / "state"))

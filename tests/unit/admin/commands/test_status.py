@@ -151,7 +151,7 @@ def test_one_restart_is_one(tmp_path: Path) -> None:
 
 
 def test_only_ten_events_were_shown(tmp_path: Path) -> None:
-    event = {"at": "", "kind": "fault", "subject": "s", "devices": [], "more": 0, "count": 1}
+    event = {"at": "2026-01-01T00:00:00+00:00", "kind": "fault", "subject": "s", "devices": [], "more": 0, "count": 1}
     events = [{**event, "text": f"number {n}"} for n in range(60)]
     text = answered(tmp_path / "a.sock", 200, json.dumps({**ANSWER, "events": events})).stdout
     assert sum("number " in line for line in text.splitlines()) == 50

@@ -32,6 +32,10 @@ def resource(*devices: Mapping[str, Any], name: str = RESOURCE, **more: Any) -> 
     return {"name": name, "state": "connected", "reason": None, **counts, "listed": list(devices), **more}
 
 
+def event(text: str) -> dict[str, Any]:
+    return {"at": "2026-03-04T09:00:00+00:00", "kind": "fault", "text": text}
+
+
 def status(*resources: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     process = {"kdp": "0.1.0", "pid": 7, "mode": "device-plugin", "node": None}
     return {**process, "ready": True, "reason": None, "backends": [], "resources": list(resources), **more}

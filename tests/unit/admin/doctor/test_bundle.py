@@ -23,7 +23,7 @@ from kdp.hardware.host import Host
 from kdp.hardware.snapshot import archive
 from kdp.hardware.snapshot.archive import Snapshot
 
-from .samples import device, node_in, resource, status, written
+from .samples import device, event, node_in, resource, status, written
 
 JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6Ik.eyJpc3MiOiJrdWJlcm5ldGVz.c2lnbmF0dXJl"
 SECRETS = {
@@ -75,7 +75,7 @@ def node(tmp_path: Path) -> Node:
     listed = [
         device(f"GPU-9f86d081-884c-4d65-9a2f-eaa0c55ad015-{i}", reason=reason) for i, reason in enumerate(reasons)
     ]
-    document = status(resource(*listed), events=[{"text": "Bearer ghp_16C7e42F292c6912E7710c838347Ae178B4a"}])
+    document = status(resource(*listed), events=[event("Bearer ghp_16C7e42F292c6912E7710c838347Ae178B4a")])
     made = node_in(
         tmp_path,
         {
@@ -270,7 +270,7 @@ def test_no_secret_of_any_document_is_left(node: Node, tmp_path: Path) -> None:
     elsewhere += [secrets["variable"], secrets["file"]]
     log = "\n".join([texts["log"], *elsewhere, json.dumps({"m": texts["json"], "n": 1})])
     devices = [device(f"w{number}", reason=text) for number, text in enumerate([texts["reason"], *elsewhere])]
-    document = status(resource(*devices), events=[{"text": texts["event"]}])
+    document = status(resource(*devices), events=[event(texts["event"])])
     node = node_in(
         tmp_path / "second", document, texts["socket"], host=node.host, ask_log=lambda _: (0, log),
         environ={"V": texts["variable"], "VENDOR_TOKEN": "VarTok88opaque"},

@@ -9,6 +9,7 @@ from tests.one_answer import answering
 
 from kdp.admin.doctor import commands
 from kdp.admin.doctor.living import Plugin
+from kdp.operations.status_document import StatusDocument
 
 from .samples import node_in, written
 
@@ -47,4 +48,5 @@ def test_a_pod_that_is_not_known_is_looked_for(tmp_path: Path) -> None:
     inside = node_in(tmp_path / "b", environ=IN_POD)
     assert commands.logs(inside, None) == commands.look_for_pods(inside) == "kubectl get pods -A -o wide"
     assert commands.look_for_pods(node) == "kubectl get pods -A --field-selector spec.nodeName=n1"
-    assert commands.hang_up(node, Plugin(socket=tmp_path / "0.sock", pid=7)) == "kill -HUP 7"
+    status = StatusDocument(pid=7, is_ready=True, resources=())
+    assert commands.hang_up(node, Plugin(socket=tmp_path / "0.sock", status=status)) == "kill -HUP 7"

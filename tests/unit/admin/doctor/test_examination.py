@@ -116,9 +116,16 @@ def test_no_status_document_ends_a_question(tmp_path: Path) -> None:
         assert all(each.answer.seen.isprintable() for each in found)
 
 
-@pytest.mark.parametrize("text", ["", "[" * 100_000])
-def test_a_text_that_is_no_document(tmp_path: Path, text: str) -> None:
-    assert plugin_of(tmp_path, 0, text).problem == "its answer is not a status of kdp"
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "Expecting value: line 1 column 1 (char 0)"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ('{"ready": true, "resources": 7}', ".resources: expected a list, not a number"),
+    ],
+)
+def test_a_text_that_is_no_document(tmp_path: Path, text: str, why: str) -> None:
+    assert plugin_of(tmp_path, 0, text).problem == f"its answer is not a status of kdp ({why})"
     assert plugin_of(tmp_path, 1, "").problem == "it closed the connection"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kdp.admin.doctor.given import PluginInputs, given_to_plugins
+from kdp.operations.status_document import StatusDocument
 
 from .samples import dead, node_in, written
 
@@ -47,7 +48,8 @@ def parameters_of(file: Path, text: str) -> Mapping[str, object]:
 
 
 def given(tmp_path: Path, *sockets: Path, **told: object) -> PluginInputs:
-    return given_to_plugins(node_in(tmp_path), [(each, told) for each in sockets], parameters_of)
+    document = StatusDocument.from_json({"ready": True, "resources": [], **told})
+    return given_to_plugins(node_in(tmp_path), dict.fromkeys(sockets, document), parameters_of)
 
 
 def kept(directory: Path, file: str, text: str) -> Path:
