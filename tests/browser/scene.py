@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -132,14 +132,16 @@ class Scene:
     Attributes:
         kubelet: The simulated kubelet.
         folder: Where the program is; it looks for its orders there.
-        url: Where its probes are answered.
+        url: Where a command serves its page.
         process: The plugin's process.
+        serving: The command's process.
     """
 
     kubelet: SimulatedKubelet
     folder: Path
     url: str
     process: subprocess.Popen[bytes]
+    serving: subprocess.Popen[bytes]
 
     @property
     def log(self) -> str:
@@ -149,7 +151,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene(folder: Path, source: str, **environment: str) -> AsyncIterator[Scene]:
-    """Run a program on a simulated kubelet, with its status page on."""
+    """Run a program on a simulated kubelet, and a command that serves its page."""
     program = folder / "plugin.py"
     program.write_text(source)
     async with SimulatedKubelet() as kubelet:
@@ -161,36 +163,44 @@ async def scene(folder: Path, source: str, **environment: str) -> AsyncIterator[
             "KDP_PODS_API_DIR": str(paths.pods_api_dir),
             "KDP_STATE_DIR": str(folder / "state"),
             "KDP_SOCKET": str(folder / "own.sock"),
-            "KDP_HTTP": "127.0.0.1:0",
-            "KDP_STATUS_PAGE": "on",
             "KDP_NODE_NAME": "worker-7",
             **environment,
         }
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(  # noqa: ASYNC220 - it only starts it
-                [sys.executable, str(program)],
-                env={**os.environ, **settings},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            url = await _url(folder / "log", process)
-            yield Scene(kubelet, folder, url, process)
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            process.wait()
+        own = str(folder / "own.sock")
+        with _running(folder / "log", str(program), **settings) as process:
+            await _until(lambda: ask(own, "/livez")[0] == 0, process, folder / "log")
+            command = ("-m", "kdp", "status", "--socket", own, "--serve", "127.0.0.1:0")
+            with _running(folder / "page.log", *command) as serving:
+                mark = "the status page is at "
+                await _until(lambda: mark in _text(folder / "page.log"), serving, folder / "page.log")
+                url = _text(folder / "page.log").partition(mark)[2].partition("/ ")[0]
+                yield Scene(kubelet, folder, url, process, serving)
 
 
-async def _url(log: Path, process: subprocess.Popen[bytes]) -> str:
-    mark = "health probes at "
+@contextmanager
+def _running(log: Path, *words: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, *words],
+            env={**os.environ, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+
+
+async def _until(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and process.poll() is None:
-        if mark in (text := _text(log)):
-            return text.partition(mark)[2].partition("/livez")[0]
+    while not await to_thread.run_sync(condition):
+        is_alive = time.monotonic() < until and process.poll() is None
+        assert is_alive, f"it does not answer; it said:\n{_text(log)}"
         await anyio.sleep(0.02)
-    raise AssertionError(f"the plugin does not answer probes; it said:\n{_text(log)}")
 
 
 def _text(log: Path) -> str:

@@ -251,7 +251,7 @@ SETTINGS_GIVEN: Final[dict[str, Object]] = {
     "nothing": {"poll-interval": None, "state-dir": None},
     "the watcher": {"registration": "watcher", "plugins-registry-dir": "/data/registry", "driver-name": "a.example"},
     "CDI": {"cdi": "only", "cdi-dir": "/etc/cdi", "cdi-names": "both"},
-    "measures": {"http": ":9", "http-details": "all", "metrics": "pods", "status-page": "on"},
+    "measures": {"http": ":9", "http-details": "all", "metrics": "pods"},
     "Events": {"events": "on", "startup-taint": "example.com/starting"},
     "eviction": {"on-unhealthy": "evict", "evict-after": "10m", "evict-limit": 5, "evict-dry-run": "on"},
     "labels": {"labels": "nfd", "labels-dir": "/srv/features.d"},

@@ -21,7 +21,7 @@ from ..errors import ConfigurationError
 from ..kubelet.sockets import connect, is_answered
 from ..operations.status_document import StatusDocument
 from . import asking
-from .failures import Failure
+from .failures import Failure, Refusal
 from .found_sockets import found_sockets, why_no_socket
 from .options import refusing
 from .streams import shown
@@ -53,22 +53,36 @@ def socket_of(ctx: click.Context, **flags: str | None) -> Path:
     Raises:
         Refusal: An option is wrong, or several plugins have a socket.
     """
+    found = sockets_of(ctx, **flags)
+    if len(found) > 1:
+        raise Refusal(several(found))
+    return found[0]
+
+
+def sockets_of(ctx: click.Context, **flags: str | None) -> list[Path]:
+    """Return the sockets of this node's plugins, at least one. An option can name a single one.
+
+    Args:
+        ctx: Its command ends with 1 if no plugin has a socket.
+        **flags: The settings ``socket`` and ``state_dir``.
+
+    Raises:
+        Refusal: An option is wrong.
+    """
     with refusing():
         settings = resolved(flags)
         if isinstance(settings.socket, Path):
-            return settings.socket
+            return [settings.socket]
         if settings.socket is None or settings.state_dir is None:
             raise ConfigurationError("--socket is missing; expected the socket of a running plugin")
-        found = found_sockets(settings.state_dir, settings.kubelet_root)
-        if len(found) > 1:  # a killed plugin leaves one
-            found = [each for each in found if is_answered(each) is not False] or found[:1]
-        if len(found) > 1:
-            raise ConfigurationError(several(found))
+    found = found_sockets(settings.state_dir, settings.kubelet_root)
+    if len(found) > 1:  # a killed plugin leaves one
+        found = [each for each in found if is_answered(each) is not False] or found[:1]
     if not found:
         absence = why_no_socket(settings.state_dir, settings.paths)
         click.echo(shown(f"{absence.seen}; {absence.remedy}"))
         ctx.exit(1)
-    return found[0]
+    return found
 
 
 def living_plugins(**flags: str | None) -> tuple[list[Path], list[Path]]:

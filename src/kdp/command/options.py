@@ -43,7 +43,7 @@ SETTING_GROUPS: Final = {
         "device_status",
         "device_metadata",
     ),
-    "Probes, metrics, and status": ("http", "http_details", "metrics", "status_page", "socket"),
+    "Probes, metrics, and status": ("http", "http_details", "metrics", "socket"),
     "Events, evictions, and labels": (
         "events",
         "on_unhealthy",

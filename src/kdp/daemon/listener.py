@@ -23,7 +23,9 @@ from typing import Final, NoReturn, final
 
 import attrs
 
+from ..errors import ConfigurationError
 from ..startup import shown
+from .parsers import Address
 
 logger = logging.getLogger(__name__)
 
@@ -200,6 +202,31 @@ class Listener:
                 raise ConnectionAbortedError
             request += received
         return request
+
+
+def listening_at(address: Address) -> socket.socket:
+    """Return a listening socket. An empty host means every address, of both families if the machine has both.
+
+    Raises:
+        ConfigurationError: Nobody can listen there.
+    """
+    both = not address.host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+    except OSError as error:
+        # The library adds the address to the error's text. An unknown host name has no such number.
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise ConfigurationError(
+            f"http address {str(address)!r}: cannot listen there ({reason}); choose another one, or port 0 for any "
+            f"free one"
+        ) from error
+
+
+def url_of(listening: socket.socket) -> str:
+    """Return the address of a listening socket, with the port that it really has."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{Address(str(host), int(port))}"
 
 
 async def _readable(listening: socket.socket) -> None:

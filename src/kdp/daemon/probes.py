@@ -16,35 +16,35 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import functools
 import logging
-import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final
 
 import attrs
 
-from ..errors import ConfigurationError, printable
+from ..errors import printable
 from ..operations.status_facts import LOOP_BLOCKED
 from ..startup import shown
-from .listener import BACKLOG, REFUSED, Client, Listener, Response, is_familiar
+from .listener import REFUSED, Client, Listener, Response, is_familiar, listening_at, url_of
 from .own_socket import OwnSocket, PlaceTakenError
-from .parsers import Address
 from .readiness import Readiness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..operations.page import StatusPage
+    from ..operations.status_document import StatusDocument
+    from .parsers import Address
 
 logger = logging.getLogger(__name__)
 
 LOOP_DEADLINE = 1.0
 """Seconds within which the event loop must answer; the kubelet's own probes wait 1 s by default."""
+
+STATUS_DEADLINE = 2.0
+"""The same for the status document: the event loop may wait for the kubelet's list of holders."""
 
 START_AGAIN = 1.0
 """Seconds until a refused thread is started again; meanwhile, probes wait in the backlog."""
@@ -57,9 +57,6 @@ LOOK_AGAIN = 60.0
 
 MAKING_SHARE: Final = 9
 """So many times as long as a page took to make it is kept: a page of 20,000 devices takes a tenth of the thread."""
-
-PAUSE: Final = 0.5
-"""Seconds for which one answer is that of all clients, where anybody can ask."""
 
 MOST_OF_TEXT: Final = 4096
 """Characters of one text in a body."""
@@ -79,25 +76,23 @@ class Page(Generic[_T]):
     """A page besides the probes.
 
     Attributes:
-        look: Called in the watched event loop; returns what does not change any more.
-        show: Makes the body of that, in the thread that answers. None: the event loop is blocked.
+        look: Called in the watched event loop. Returns an immutable value, or a coroutine that returns one.
+        show: Makes the body of that, in the thread that answers. `None` if the event loop is blocked.
         kind: The media type.
         is_private: Whether only clients of the unix socket get it.
         names_pods: Whether a client over TCP must ask by an address or a name that no stranger owns (`is_familiar`).
-        headers: Further header fields of the answer.
         deadline: Seconds within which the event loop must answer.
-        pause: Seconds for which an answer is kept, however many clients ask; longer if it took long to make. 0: each
-            client gets its own.
+        pause: Seconds for which all clients get the same answer; longer if it took long to make. With 0, each client
+            gets its own.
     """
 
     __repr__ = shown
 
-    look: Callable[[], _T]
+    look: Callable[[], _T | Coroutine[Any, Any, _T]]
     show: Callable[[_T | None], str]
     kind: str
     is_private: bool
     names_pods: bool = False
-    headers: tuple[tuple[str, str], ...] = ()
     deadline: float = LOOP_DEADLINE
     pause: float = 0.0
 
@@ -120,7 +115,7 @@ class _Kept(Generic[_T]):
         if self._last is not None and time.monotonic() < self._fresh_until:
             return self._last  # another client waited, too, and was first
         began = time.monotonic()
-        self._last = Response(200, self.page.show(seen), self.page.kind, self.page.headers)
+        self._last = Response(200, self.page.show(seen), self.page.kind)
         made = time.monotonic()
         if self.page.pause:
             self._fresh_until = made + max(self.page.pause, MAKING_SHARE * (made - began))
@@ -131,9 +126,10 @@ class _Kept(Generic[_T]):
 class _Question(Generic[_T]):
     """Something that only the watched event loop knows. It is asked once at a time, however many wait for it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], _T]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], _T | Coroutine[Any, Any, _T]]) -> None:
         self._loop = loop
         self._function = function
+        self._task: asyncio.Task[None] | None = None
         self._asked: concurrent.futures.Future[_T] | None = None
 
     async def answer(self, deadline: float = LOOP_DEADLINE) -> _T | None:
@@ -155,8 +151,19 @@ class _Question(Generic[_T]):
 
     def _call(self, asked: concurrent.futures.Future[_T]) -> None:
         try:
-            asked.set_result(self._function())
+            found = self._function()
         except Exception as error:  # noqa: BLE001 - an answer too: it must not end the loop's callback silently
+            asked.set_exception(error)
+            return
+        if isinstance(found, Coroutine):
+            self._task = self._loop.create_task(self._wait(asked, cast("Coroutine[Any, Any, _T]", found)))
+        else:
+            asked.set_result(found)
+
+    async def _wait(self, asked: concurrent.futures.Future[_T], found: Coroutine[Any, Any, _T]) -> None:
+        try:
+            asked.set_result(await found)
+        except Exception as error:  # noqa: BLE001 - an answer, too
             asked.set_exception(error)
 
 
@@ -199,12 +206,12 @@ class Probes:
         self._shows_all = shows_all
         self._node = node
         self._why_blocked = why_blocked
-        self._listening = None if address is None else _listening(address)
+        self._listening = None if address is None else listening_at(address)
         self._closing = threading.Event()
         self._wake: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
         self._start_later: asyncio.TimerHandle | None = None
-        self.url = "" if self._listening is None else _url(self._listening)
+        self.url = "" if self._listening is None else url_of(self._listening)
         self._start()
         if address is not None:
             others = "".join(f", and {self.url}{path}" for path, page in pages.items() if not page.is_private)
@@ -336,68 +343,24 @@ async def _taken(path: Path) -> OwnSocket:
             return own
 
 
-def _listening(address: Address) -> socket.socket:
-    """Return a listening socket. An empty host means every address, of both families if the machine has both.
-
-    Raises:
-        ConfigurationError: Nobody can listen there.
-    """
-    both = not address.host and socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both or ":" in address.host else socket.AF_INET
-    try:
-        return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
-    except OSError as error:
-        # The library adds the address to the error's text; a host name that is not found has no such number.
-        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        raise ConfigurationError(
-            f"http address {str(address)!r}: cannot listen there ({reason}); choose another one, or port 0 for any "
-            f"free one"
-        ) from error
-
-
-def _url(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http://{Address(str(host), int(port))}"
-
-
-def status_pages(
-    look: Callable[[], _T], document: Callable[[_T | None], Mapping[str, object]], is_shown: bool
-) -> dict[str, Page[Any]]:
-    """Return the pages that show the status, by their path: a document for programs, and perhaps a page for people.
+def status_page(
+    look: Callable[[], Coroutine[Any, Any, _T]], document: Callable[[_T | None], StatusDocument]
+) -> Page[_T]:
+    """Return the page with the status document. Only clients of the unix socket get it, because it names pods.
 
     Args:
-        look: Called in the watched event loop; returns what does not change any more.
-        document: Makes the document of that, in the thread that answers. None: the event loop is blocked.
-        is_shown: Whether there is a page for people, and its document for everybody who reaches the port.
+        look: Called in the watched event loop. Returns an immutable value.
+        document: Makes the document of that value, in the thread that answers. `None` if the event loop is blocked.
     """
-
-    def show(seen: _T | None) -> str:
-        return as_json(document(seen))
-
-    page = _page() if is_shown else None
-    if page is None:
-        return {"/status.json": Page(look=look, show=show, kind="application/json", is_private=True)}
-    public = functools.partial(Page[_T], look=look, is_private=False, names_pods=True, pause=PAUSE)
-    of_people = functools.partial(public, kind="text/html", headers=page.headers)
-    of_programs = functools.partial(public, kind="application/json", headers=page.document_headers)
-    return {
-        "/": of_people(show=lambda seen: page.html(document(seen))),
-        "/page.json": of_programs(show=lambda seen: page.tree(document(seen))),
-        "/status.json": of_programs(show=show),
-    }
+    return Page(
+        look=look,
+        show=lambda seen: as_json(document(seen).to_json()),
+        kind="application/json",
+        is_private=True,
+        deadline=STATUS_DEADLINE,
+    )
 
 
 def log_page(text: Callable[[], str]) -> Page[None]:
     """Return the page of the log's last lines, for clients of the unix socket; a blocked event loop has it, too."""
     return Page(look=lambda: None, show=lambda _: text(), kind="text/plain", is_private=True)
-
-
-def _page() -> StatusPage | None:
-    """Return the page; None: its files cannot be read, as without a free descriptor."""
-    try:
-        from ..operations.page import StatusPage  # late: few plugins pay for it
-
-        return StatusPage()
-    except (OSError, ImportError) as error:
-        logger.error("going on without the status page: %s", error)
-        return None

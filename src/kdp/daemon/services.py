@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import zlib
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
 from .plan import host_of
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 logger = logging.getLogger(__name__)
-
-FOLLOW: Final = 5.0
-"""Seconds between two questions which pods hold devices, while there is a status page that shows them."""
 
 
 def check_client(settings: Settings) -> None:
@@ -148,7 +145,7 @@ def _plugins(
 ) -> PluginManager:
     from ..deviceplugin.counts import PluginCounts
     from ..deviceplugin.manager import PluginManager
-    from ..deviceplugin.options import ManagerOptions, Pace
+    from ..deviceplugin.options import ManagerOptions
 
     settings = plan.settings
     options = ManagerOptions(
@@ -164,7 +161,6 @@ def _plugins(
         counts=counts if isinstance(counts, PluginCounts) else PluginCounts(),
         observe=observe,
         history=history,
-        pace=None if history is None else Pace(follow=FOLLOW),
         follows_pods=settings.asks_holders,
         measures=settings.metrics != "off",
         wants_labels=settings.labels != "off",

@@ -20,6 +20,7 @@ import attrs
 
 from .._version import __version__
 from ..concurrency import threads
+from ..concurrency.history import History
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..operations.status_facts import ProcessFacts, facts_of, moment
 from ..supervision.hook_note import open_note
@@ -33,7 +34,6 @@ from .sources import from_environment, from_keywords, resolve, warn_of_slips
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from ..concurrency.history import History
     from ..kubelet.calls import CallCounts
     from ..model.backend import DeviceBackend
     from ..operations.cluster_reporter import ClusterCounts
@@ -162,7 +162,7 @@ class Daemon:
                 warn_of_unusable_state(plan.settings)
                 if self._served is None:  # later, it is said, and all goes on without
                     check_client(plan.settings)
-                self._begin_history(plan.settings)
+                self._begin_history(plan)
                 with self._probes(plan):
                     managed = managing(plan, self._counts, self._history, self._why_rejected, self._told)
                     async with self._alone(plan), managed as self._manager:
@@ -202,15 +202,13 @@ class Daemon:
         self._reject(str(error))
         self._changed(self._plan)
 
-    def _begin_history(self, settings: Settings) -> None:
-        """Keep what happens from now on, if there is a page that shows it; what was kept before a reload stays."""
-        if settings.status_page == "off":
+    def _begin_history(self, plan: ServingPlan) -> None:
+        """Record events from now on, if commands can ask for them. Those from before a reload stay."""
+        if plan.socket is None:
             self._history = None
         elif self._history is None:
-            from ..concurrency.history import History  # late: few plugins pay for it
-
             self._history = History()
-            self._history.add("started", text=f"kdp {__version__}, mode {settings.mode}")
+            self._history.add("started", text=f"kdp {__version__}, mode {plan.settings.mode}")
             if self._rejection is not None:
                 self._history.add("rejected", text=self._rejection.reason)
 
@@ -348,14 +346,13 @@ class Daemon:
         if settings.http is None and path is None:
             return nullcontext()
         from .logs import recent
-        from .probes import Page, Probes, log_page, status_pages
+        from .probes import Page, Probes, log_page, status_page
 
         facts = attrs.evolve(self._facts, mode=settings.mode, node=settings.node_name)
         facts = attrs.evolve(facts, directories=settings.directories, settings=settings.changed)
-        is_shown = settings.status_page == "on"
-        pages: dict[str, Page[Any]] = status_pages(
-            self._look, lambda seen: self._document(facts, seen).to_json(), is_shown
-        )
+        pages: dict[str, Page[Any]] = {}
+        if path is not None:
+            pages["/status.json"] = status_page(self._look_for_people, functools.partial(self._document, facts))
         if path is not None and (lines := recent()) is not None:
             pages["/log"] = log_page(lines.text)
         if (metrics := self._metrics(plan)) is not None:
@@ -442,6 +439,12 @@ class Daemon:
 
     def _readiness(self) -> Readiness:
         return self._look()[1]
+
+    async def _look_for_people(self) -> _Seen:
+        """Return the same for the status document, which names the pods of devices."""
+        if self._manager is not None:
+            await self._manager.look_at_holders()
+        return self._look()
 
     def _look(self) -> _Seen:
         """Return where everything stands, what the probe says of that, and what else there is to see."""

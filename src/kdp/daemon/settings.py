@@ -240,12 +240,6 @@ class Settings:
         modes=ON_NODE,
         need=_LABELS,
     )
-    status_page: Switch = setting(
-        "off",
-        parsers.OneOf(Switch),
-        "Show people what is served, at / where the probes are answered. Anyone who can connect sees pods' names.",
-        need=_ANSWERED,
-    )
     log_format: LogFormat = setting(
         "text", parsers.OneOf(LogFormat), "Lines for people, or one JSON object a line.", of_process=True
     )
@@ -387,7 +381,7 @@ class Settings:
     @property
     def asks_holders(self) -> bool:
         """Whether somebody wants to know which pods hold devices."""
-        return self.metrics != "off" or self.status_page == "on" or self.events == "on" or self.on_unhealthy == "evict"
+        return self.metrics != "off" or self.events == "on" or self.on_unhealthy == "evict"
 
     @property
     def sharing(self) -> Sharing | None:
@@ -468,7 +462,6 @@ class ServeOptions(TypedDict, total=False):
     startup_taint: str
     labels: Labels
     labels_dir: str | os.PathLike[str]
-    status_page: Switch
     policy: Policy
     release_policy: ReleasePolicy
     replicas: int

@@ -241,6 +241,10 @@ class PluginManager(Service):
         """Have the kubelet be asked soon who holds what."""
         self._tracker.want_holders()
 
+    @override
+    async def look_at_holders(self) -> None:
+        await self._tracker.look_at_holders()
+
     def failures(self, resource: str) -> Mapping[str, str]:
         """Return which of a resource's devices have failed, and why; see `failures_of`."""
         plugin = self._plugins.get(resource)

@@ -43,7 +43,7 @@ class Pace:
         period: Between two comparisons while all is well. A frozen kubelet must be noticed within a minute, which
             takes two questions in a row without an answer.
         again: Between two comparisons while something is wrong.
-        follow: Between two lists while somebody looks at who holds what; None: nobody does.
+        follow: Between two lists that questions for the status cause.
         lasting: For which a difference must last before it is cured (contract section 13, scenario 73).
     """
 
@@ -61,7 +61,7 @@ class Pace:
     period: float = 30.0
     again: float = 10.0
     lasting: float = 30.0
-    follow: float | None = None
+    follow: float = 5.0
 
 
 @final

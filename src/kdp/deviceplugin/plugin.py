@@ -288,7 +288,7 @@ class DevicePlugin:
         if self._cdi is not None and self._cdi.problem is not None:
             blocked = blocked_health(self._found, functools.partial(self._obstacle, self._cdi))
         faults = {**self.supervisor.discovery.value.health, **blocked}
-        holders = self._tracker.holders(self.resource)
+        holders = self._tracker.recent_holders(self.resource)
         obstacle = self._cdi.problem if self._cdi is not None and blocked else None
         cause, reason = self._trouble()
         return ResourceStatus(

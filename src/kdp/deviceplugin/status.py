@@ -36,27 +36,27 @@ class ResourceStatus:
     Attributes:
         resource: Its name.
         state: The session's state, as ``connected``.
-        reason: Why it is not ready; None: it is, or nothing is wrong yet.
-        obstacle: Why no container can get some of the devices; they are listed Unhealthy. None: nothing hinders it.
-        cdi: Why the CDI file cannot be written; None: it can, or CDI is off.
-        kubelet: Why the kubelet seems to hang, although it holds a stream; None: it answers.
-        too_large: Why the newest list is not sent: it is larger than the kubelet takes. None: it is sent.
-        rival: Which other plugin serves the resource, too; None: none that is known.
+        reason: Why it is not ready. `None` if it is, or if nothing is wrong yet.
+        obstacle: Why no container can get some of the devices, which are listed Unhealthy. `None` without an obstacle.
+        cdi: Why the CDI file cannot be written. `None` if it can, or if CDI is off.
+        kubelet: Why the kubelet seems to hang, although it holds a stream. `None` if it answers.
+        too_large: Why the newest list is larger than the kubelet takes, and not sent. `None` if it fits.
+        rival: Another plugin of the resource. `None` if there is no such plugin.
         doubles: The devices with two pods, each with the names of the pods.
         devices: How many devices are listed.
         healthy: How many of them are healthy.
         faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that
             have vanished are not among them.
         listed: The devices that are listed, by id, also those that have vanished.
-        holders: Which pods hold a device, as ``namespace/pod (container)`` by device id, as of the last time that the
-            kubelet was asked; None: it was not, because nothing depended on it, or it does not say.
+        holders: The pods of a device, as ``namespace/pod (container)`` by device id, by the kubelet's last list. `None`
+            without a recent list.
         cause: In one word why it is not ready: its ``backend`` has no devices to list yet, its ``list_too_large``,
             there is no ``kubelet``, the ``registration`` has not ended yet, or an ``obstacle`` keeps containers from
-            its devices; None: it is ready.
-        view: How the kubelet saw the devices when it was asked last; None: it was not, or is not connected.
+            its devices. `None` if it is ready.
+        view: The devices in the kubelet's last answer. `None` without an answer or a connection.
         vanished: How many listed devices are there no more.
-        since: When the kubelet began to hold a stream, or when it held one last, on `time.monotonic`'s clock; None:
-            that is not known.
+        since: When the kubelet began to hold a stream, or when it held the last one, on `time.monotonic`'s clock.
+            `None` if that is unknown.
     """
 
     __repr__ = shown

@@ -1,7 +1,7 @@
-"""Makes the status document of a running process: what it serves, with each of its devices.
+"""Makes the status document of a running process, with each resource and each device.
 
-``kdp status`` asks for it on the plugin's unix socket. So a command shows what the process serves, and does not look at
-the hardware with other eyes.
+``kdp status`` asks for it on the plugin's unix socket. So a command shows the state of the process, and does not open
+the hardware a second time.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def document(
 
     Args:
         facts: What does not change.
-        status: Where everything stands; None: nothing is served at the moment.
+        status: The state of the service. `None` if nothing is served at the moment.
         is_ready: What the readiness probe says.
         notes: The probe's details, JSON-like. The document has some of them, too: why nothing is served, the time of an
             old state, the rejected configuration, backends without hardware, labels, and the state directory's fault.
-        more: What was seen besides the status; None: nothing was.
+        more: Facts besides the status. `None` if there are none.
     """
     more = more or Facts()
     judged = () if status is None else status.backends

@@ -1,8 +1,8 @@
 """The status document: the state of a running plugin as JSON, declared once for the plugin and for all commands.
 
 `StatusDocument.to_json` writes it, and `StatusDocument.parse` reads it. The classes below are the declaration. A key of
-the JSON is the name of an attribute, unless the attribute has another ``key``. An attribute whose value is ``left_out``
-has no key in the JSON.
+the JSON is the name of an attribute, unless the attribute has another ``key``. The JSON has no key for the value
+``left_out``.
 
 * An unknown key is ignored, because a newer plugin may have more. A missing key is the attribute's default, because an
   older plugin may have fewer. Attributes without a default are in all versions.
@@ -26,7 +26,7 @@ MOST_ITEMS: Final = 100_000
 """Items of one list or mapping. A plugin writes at most 20,000; the 64 MiB of an answer have room for 30 million."""
 
 NOT_TOLD: Final = ""
-"""The holder of a device if the kubelet does not report holders, or nobody has asked it."""
+"""The holder of a device if the kubelet does not report holders, or if there is no recent list."""
 
 _LONGEST_KEY: Final = 60
 """Characters of a key that an error names: the keys of a mapping are another program's."""
@@ -87,7 +87,7 @@ class KubeletStatus:
 
     Attributes:
         state: ``listening``, for example.
-        since: Time at which its socket was made. `None` if there is no socket.
+        since: Creation time of its socket. `None` if there is no socket.
         restarts: Number of restarts that the plugin has seen.
     """
 
@@ -181,7 +181,7 @@ class SliceStatus:
 @final
 @attrs.frozen(kw_only=True)
 class KubeletList:
-    """Comparison of the kubelet's healthy devices with those of the plugin.
+    """Comparison of the kubelet's device list with the plugin's.
 
     Attributes:
         at: Time of the comparison.
@@ -272,7 +272,7 @@ class ServedResource:
         given_twice: Devices that two pods hold.
         kubelet: Why the kubelet seems to hang.
         slices: ResourceSlices of a DRA driver.
-        kubelet_list: Devices as the kubelet sees them. `None` if the kubelet was not asked.
+        kubelet_list: Devices as the kubelet sees them. `None` before the first comparison.
         claims: Claims that have devices. `None` for a device plugin.
         listed: The first 20,000 devices.
     """
@@ -347,7 +347,7 @@ class StatusDocument:
         kubelet: The kubelet. `None` if the mode has no kubelet.sock.
         backends: The backends.
         resources: The resources or drivers.
-        events: The last events, the oldest first. `None` if none are kept. Empty in older versions.
+        events: The last events, the oldest first. `None` if the process keeps none. Empty in older versions.
     """
 
     version: str = attrs.field(default="", metadata={"key": "kdp"})
@@ -418,7 +418,7 @@ def read(kind: type[_T], value: object) -> _T:
 
 
 def to_json(value: object) -> object:
-    """Return a part of the document as a JSON value: what plain values, lists, and mappings it has."""
+    """Return a part of the document as a JSON value."""
     if isinstance(value, tuple):
         return [to_json(each) for each in cast("tuple[object, ...]", value)]
     if isinstance(value, Mapping):

@@ -1,4 +1,7 @@
-"""What a running process notes for its status document: loaded at each start, while the document is made on demand."""
+"""Facts that a running process keeps for its status document.
+
+Each start loads this module. The first question for the status loads the modules that make the document.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class ProcessFacts:
     Attributes:
         mode: The setting ``mode``.
         node: The node's name, if a setting says it.
-        directories: The directories that it uses, by what they are for; None: it uses none for that.
+        directories: Its directories by purpose. A directory is `None` if the process does not use it.
         settings: The settings that differ from their defaults, by their keys in a configuration file.
         started: When the process began to serve, in seconds since the epoch.
     """
@@ -49,13 +52,13 @@ class ProcessFacts:
 @final
 @attrs.frozen(kw_only=True)
 class BackendFacts:
-    """What is known of one backend besides its devices' health; nobody changes it.
+    """Facts of one backend besides its devices' health. They are immutable.
 
     Attributes:
-        declared: What it measures; None: nothing, or nobody wants to know.
-        measured: What was measured last, by device id.
-        is_shared: Whether its devices are replicas, of which the devices themselves are measured.
-        topology: How its units are linked; None: nobody has asked.
+        declared: Its measurements. `None` if it has none, or metrics are off.
+        measured: The last values, by device id.
+        is_shared: Whether its devices are replicas. A replica has the values of its device.
+        topology: The links of its units. `None` if no policy has asked for them.
     """
 
     declared: tuple[Measurement, ...] | None = None
@@ -67,11 +70,11 @@ class BackendFacts:
 @final
 @attrs.frozen(kw_only=True)
 class Facts:
-    """What the document has besides a service's status; nobody changes it.
+    """Facts besides a service's status. They are immutable.
 
     Attributes:
-        backends: Of each backend, in the order of the status.
-        events: What has happened; None: nobody wanted to know.
+        backends: The backends, in the order of the status.
+        events: The events. `None` if the process keeps none.
     """
 
     backends: tuple[BackendFacts, ...] = ()
@@ -79,7 +82,7 @@ class Facts:
 
 
 def facts_of(service: Service | None, history: History | None) -> Facts:
-    """Return what the document has besides the status. Called in the event loop that owns it; it copies little."""
+    """Return the facts besides the status. Called in the event loop that owns them; it copies little."""
     from ..model.backend import WrappedBackend  # late: a command that asks a plugin does not need it
 
     supervisors = () if service is None else service.supervisors

@@ -186,6 +186,9 @@ class Service(AsyncContextManagerMixin, abc.ABC):
         for supervisor in self._supervisors:
             supervisor.rescan()
 
+    async def look_at_holders(self) -> None:
+        """Ask for the holders of the devices, if only the kubelet has them. It takes 0.7 s at most."""
+
     @abc.abstractmethod
     def status(self) -> BaseStatus:
         """Return where everything stands now."""

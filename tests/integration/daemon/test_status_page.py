@@ -1,9 +1,10 @@
-"""The status page of a plugin's process: what happened on the node is on it, and whoever reaches the port may look."""
+"""What happened on a node is in its plugin's status, and on the page that a command makes of it."""
 
 from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -13,10 +14,12 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from kdp.command.asking import ask
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
 from ..fetching import fetch
+from .conftest import started
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 
@@ -57,19 +60,16 @@ if __name__ == "__main__":
     kdp.run(Gpus())
 """
 
-ON = {"KDP_HTTP": "127.0.0.1:0", "KDP_STATUS_PAGE": "on", "KDP_NODE_NAME": "n1"}
-
 
 class Watcher:
     """Asks a plugin for its status until it says something."""
 
-    def __init__(self, plugin: Any) -> None:
-        self._plugin = plugin
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "own.sock"
 
     async def document(self) -> dict[str, Any]:
-        status, text = await self._plugin.asked("/status.json")
-        assert status == 200, text
-        found: dict[str, Any] = json.loads(text)
+        code, text = await to_thread.run_sync(ask, str(self.socket), "/status.json")
+        found: dict[str, Any] = json.loads(text) if code == 0 else {"events": [], "ready": False}
         return found
 
     async def until(self, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
@@ -96,9 +96,19 @@ class Watcher:
         )
 
 
+def command(socket: Path, *arguments: str) -> tuple[str, ...]:
+    return "-m", "kdp", "status", "--socket", str(socket), *arguments
+
+
+async def page_of(socket: Path) -> str:
+    """Return the page as a file."""
+    done = await anyio.run_process([sys.executable, *command(socket, "--format", "html")], check=False)
+    return done.stdout.decode()
+
+
 async def test_what_happens_on_the_node_is_on_the_page(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    async with start(PROGRAM, **ON) as plugin:
-        watcher = Watcher(plugin)
+    watcher = Watcher(tmp_path)
+    async with start(PROGRAM, KDP_NODE_NAME="n1", KDP_SOCKET=str(watcher.socket)) as plugin:
         await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 4})
         await watcher.happened("started", "kdp ")
         await watcher.happened("registered", "devices: 4, healthy: 4")
@@ -139,23 +149,20 @@ async def test_what_happens_on_the_node_is_on_the_page(start: Start, kubelet: Si
             ("gpu-0", "gpu-1"): 50,
             ("gpu-2", "gpu-3"): 50,
         }
-        status, headers, page = await to_thread.run_sync(fetch, f"{await plugin.url()}/")
-        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-        assert headers["X-Content-Type-Options"] == "nosniff"
-        for text in ("Devices of ", "train-0", "NUMA 1", "Kubelet restarted", "XID 79", "<svg"):
+        page = await page_of(watcher.socket)
+        for text in ("Devices of ", "default/train-0 (main)", "NUMA 1", "Kubelet restarted", "XID 79", "<svg"):
             assert text in page
         assert (await plugin.stop())[0] == 0
 
 
 async def test_events_outlive_a_changed_configuration(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    config = tmp_path / "kdp.yaml"
-    config.write_text('http: "127.0.0.1:0"\nstatus-page: "on"\n')
+    config, watcher = tmp_path / "kdp.yaml", Watcher(tmp_path)
+    config.write_text('http: "127.0.0.1:0"\n')
     source = PROGRAM.partition("if __name__")[0]
-    async with start(source, "Gpus", "--config", str(config)) as plugin:
-        watcher = Watcher(plugin)
+    async with start(source, "Gpus", "--config", str(config), KDP_SOCKET=str(watcher.socket)) as plugin:
         await kubelet.until(streaming=RESOURCE)
         await watcher.happened("registered", "devices: 4")
-        config.write_text('http: "127.0.0.1:0"\nstatus-page: "on"\npolicy: packed\nreplicas: 2\n')
+        config.write_text('http: "127.0.0.1:0"\npolicy: packed\nreplicas: 2\n')
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.says("health probes at", times=2)
         await watcher.happened("reloaded", "the configuration was read again")
@@ -164,4 +171,36 @@ async def test_events_outlive_a_changed_configuration(start: Start, kubelet: Sim
         config.write_text("no-such-key: 1\n")
         plugin.process.send_signal(signal.SIGHUP)
         await watcher.until(lambda found: [each for each in found["events"] if each["kind"] == "rejected"])
-        assert "and an earlier one is used" in (await plugin.asked("/"))[1]
+        assert "and an earlier one is used" in await page_of(watcher.socket)
+
+
+async def test_the_network_gets_no_status(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    async with start(PROGRAM, KDP_HTTP="127.0.0.1:0", KDP_SOCKET=str(tmp_path / "own.sock")) as plugin:
+        await kubelet.until(streaming=RESOURCE)
+        found = {path: (await plugin.asked(path))[0] for path in ("/", "/page.json", "/status.json", "/livez")}
+    assert found == {"/": 404, "/page.json": 404, "/status.json": 403, "/livez": 200}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_command_serves_the_page_until_it_is_interrupted(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, number: signal.Signals
+) -> None:
+    socket = tmp_path / "own.sock"
+    async with start(PROGRAM, KDP_NODE_NAME="n1", KDP_SOCKET=str(socket)) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 4})
+        async with started(*command(socket, "--serve", "127.0.0.1:0")) as serving:
+            line = await serving.says("the status page is at http://127.0.0.1:")
+            url = line.partition("is at ")[2].partition(" ")[0]
+            status, headers, page = await to_thread.run_sync(fetch, url)
+            assert (status, headers["X-Content-Type-Options"]) == (200, "nosniff")
+            assert "4 of 4 healthy" in page
+            await plugin.stop(signal.SIGKILL)
+
+            async def tree() -> str:
+                return (await to_thread.run_sync(fetch, f"{url}page.json"))[2]
+
+            with anyio.fail_after(PATIENCE):
+                while "The plugin does not answer: " not in (found := await tree()):  # noqa: ASYNC110 - a process
+                    await anyio.sleep(0.1)
+            assert "gpu-3" in found, "the last status stays"
+            assert (await serving.stop(number))[0] == 0

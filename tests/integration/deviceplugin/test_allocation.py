@@ -12,6 +12,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.deviceplugin.options import Pace
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, CallError, Container, Pod, SimulatedKubelet
 
@@ -245,6 +246,22 @@ async def test_a_hook_that_raises_is_a_warning_where_a_refusal_on_purpose_is_non
             await kubelet.admit(Pod.asking({RESOURCE: 1}))
     [told] = [record for record in caplog.records if "Allocate of w0 was refused" in record.message]
     assert told.levelname == "WARNING"
+
+
+async def test_the_pods_are_known_while_a_person_looks(kubelet: SimulatedKubelet) -> None:
+    """Nothing else asks the kubelet here; a list of long ago tells nothing of now."""
+    pace = Pace(between=0.05, follow=0.1, look=0.5)
+    async with connected(kubelet, Widgets("w0"), pace=pace) as manager:
+
+        def holders() -> Mapping[str, str] | None:
+            return manager.status().resources[RESOURCE].holders
+
+        await kubelet.admit(Pod.asking({RESOURCE: 1}, name="train-0"))
+        await until(lambda: holders() is None)
+
+        await manager.look_at_holders()
+        assert holders() == {"w0": "default/train-0 (main)"}
+        await until(lambda: holders() is None)
 
 
 async def test_no_line_said_which_pod_a_granted_allocate_was_for(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import anyio
 import anyio.to_thread
 from tests.unit.dra.claims.claims_world import Widgets
 
+from kdp.admin.page.shell import StatusPage
+from kdp.admin.page.view import AskedPlugin
 from kdp.command.asking import ask
+from kdp.operations.status_document import StatusDocument
 
 from .helpers import DRIVER, serving
 
@@ -40,7 +44,7 @@ def happened(kind: str, text: str = "", devices: list[str] | None = None) -> Cal
 
 async def test_claims_and_slices_are_on_the_page(folder: Path) -> None:
     own = folder / "own.sock"
-    async with serving(folder, Widgets("w0", "w1"), socket=own, status_page="on") as served:
+    async with serving(folder, Widgets("w0", "w1"), socket=own) as served:
         await until(own, happened("registered"))
         found = await until(own, lambda found: found["ready"])
         [driver] = found["resources"]
@@ -58,7 +62,8 @@ async def test_claims_and_slices_are_on_the_page(folder: Path) -> None:
         assert {each["id"]: each["held_by"] for each in driver["listed"]} == {"w0": "claim default/c", "w1": None}
         await served.call("NodePrepareResources", "c", "another-uid")
         await until(own, happened("failed", "claim default/c: "))
-        _, page = await anyio.to_thread.run_sync(ask, str(own), "/")
+        found = await until(own, lambda found: True)
+        page = StatusPage().file([AskedPlugin(place="", status=StatusDocument.from_json(found), at=datetime.now(UTC))])
         for text in ("1 slice published", "Claims of", "default/c", "Claim failed", "Prepared"):
             assert text in page
         await served.call("NodeUnprepareResources", "c", uid)

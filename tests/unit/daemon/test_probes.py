@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 from anyio import to_thread
 from tests.waiting import until
@@ -146,6 +148,25 @@ async def test_the_log_names_each_page_that_is_answered_over_tcp(caplog: pytest.
     with closing(Probes(LOCAL, lambda: READY, pages=pages)) as probes:
         url = probes.url
     assert caplog.messages == [f"health probes at {url}/livez and {url}/readyz, and {url}/metrics"]
+
+
+async def test_a_page_may_wait_in_the_event_loop(caplog: pytest.LogCaptureFixture) -> None:
+    async def look() -> str:
+        await anyio.lowlevel.checkpoint()
+        return "seen"
+
+    async def fail() -> str:
+        raise ValueError("broken")
+
+    pages = {
+        "/page": Page(look=look, show=str, kind="text/plain", is_private=False),
+        "/broken": Page(look=fail, show=str, kind="text/plain", is_private=False),
+    }
+    with closing(Probes(LOCAL, lambda: READY, pages=pages)) as probes:
+        assert await asked(probes, "/page") == (200, "seen")
+        with pytest.raises(OSError, match=r"closed connection|reset"):
+            await asked(probes, "/broken")
+    assert "ValueError: broken" in caplog.text
 
 
 async def test_a_readiness_that_cannot_be_told_is_logged_and_the_next_one_answered(

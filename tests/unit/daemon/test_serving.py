@@ -26,6 +26,7 @@ from kdp.daemon import services
 from kdp.daemon.parsers import Address
 from kdp.daemon.plan import ServingPlan, check_backends
 from kdp.daemon.probes import SLOW_START
+from kdp.daemon.readiness import Rejection
 from kdp.daemon.serving import Daemon, serve
 from kdp.daemon.settings import Settings
 from kdp.deviceplugin.manager import PluginManager
@@ -397,3 +398,13 @@ async def test_after_a_reload_that_changed_the_mode_the_status_told_the_old_one(
             code, text = await anyio.to_thread.run_sync(asking.ask, str(tmp_path / "s"), "/status.json")
     told = json.loads(text)
     assert (told["mode"], told["node"]) == ("dra", "node-1")
+
+
+@pytest.mark.parametrize("has_socket", [True, False])
+async def test_events_are_kept_where_a_command_can_ask_for_them(tmp_path: Path, has_socket: bool) -> None:
+    plan = ServingPlan((Widgets(),), Settings(socket=tmp_path / "s" if has_socket else None, state_dir=None))
+    daemon = Daemon(plan, rejection=Rejection(reason="unknown key 'x'", since=0.0))
+    daemon._begin_history(plan)
+    document = daemon._document(daemon._facts, daemon._look())
+    kinds = None if document.events is None else [each.kind for each in document.events]
+    assert kinds == (["started", "rejected"] if has_socket else None)

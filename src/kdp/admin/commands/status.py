@@ -1,43 +1,40 @@
-"""``kdp status``: what a running plugin serves, asked of itself, at its unix socket or over HTTP."""
+"""``kdp status``: the state of running plugins, as text, as JSON, or on a page."""
 
 from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
-from urllib.parse import urlsplit
 
 import click
 
 from ...command import asking
-from ...command.failures import Failure
-from ...command.living import SOCKET_HELP, STATUS, parse_status, socket_of
+from ...command.failures import Failure, Refusal
+from ...command.living import SOCKET_HELP, STATUS, living_plugins, parse_status, socket_of, sockets_of
 from ...command.options import Seconds, format_option, refusing, setting_options
 from ...command.streams import document, shown
+from ...daemon.parsers import Address, Unacceptable
+from ...daemon.parsers import address as read_address
 from ...errors import ConfigurationError, printable
 from ...storage.documents import parse_json
 from .status_text import status_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
+
+    from ..page.view import AskedPlugin
+    from .status_sources import NodePlugins
 
 _CLEAR = "\x1b[H\x1b[2J"
 
-DEADLINE: Final = 10.0
-"""Seconds for the whole answer over HTTP, which may cross a network."""
-
-_CHUNK: Final = 1 << 16
+LOOPBACK: Final = "127.0.0.1"
 _SHOWN: Final = 200
 
 
-@click.command("status", short_help="Show what a running plugin serves.")
+@click.command("status", short_help="Show the state of running plugins.")
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @setting_options("socket", "state_dir", help=SOCKET_HELP)
-@click.option(
-    "--url",
-    metavar="URL",
-    help="Ask over HTTP instead: where the probes of a plugin are answered that runs with --status-page on.",
-)
 @click.option(
     "--watch",
     type=Seconds(),
@@ -46,124 +43,173 @@ _SHOWN: Final = 200
     metavar="[SECONDS]",
     help="Ask again after each pause, until interrupted; without a number every 2 s.",
 )
-@format_option()
+@click.option(
+    "--serve",
+    is_flag=False,
+    flag_value=f"{LOOPBACK}:8080",
+    metavar="[ADDRESS]",
+    help="Serve a page that refreshes itself, until interrupted. Anyone who can connect sees pods' names. Without an "
+    f"address at {LOOPBACK}:8080; without a host only on this machine.",
+)
+@format_option("text", "json", "html", help="Text for people, JSON for programs, or a page as one HTML file.")
 @click.pass_context
 def command(
-    ctx: click.Context, socket: str | None, state_dir: str | None, url: str | None, watch: float | None, format: str
+    ctx: click.Context,
+    files: tuple[Path, ...],
+    socket: str | None,
+    state_dir: str | None,
+    watch: float | None,
+    serve: str | None,
+    format: str,
 ) -> None:
-    """Show what a running plugin serves: its resources or drivers, and each device with its health and its pod.
+    """Show the state of running plugins: resources or drivers, and each device with its health and its pod.
 
-    The plugin answers on its unix socket, so the hardware is not looked at a second time. It answers root and its own
-    user. With --url a plugin is asked whose status page is on, also from another machine.
+    A plugin answers on its unix socket, so the hardware is not looked at a second time. It answers root and its own
+    user. A page shows all plugins of this node. Text and JSON show one of them.
+
+    FILE shows plugins of any node: the JSON of this command, or a bundle of kdp doctor --bundle.
 
     \b
     Exit codes:
-      0  the plugin is ready
-      1  it is not ready, or nobody answers; the reason is shown
+      0  each plugin is ready, or the page was served until it was interrupted
+      1  one is not ready, or does not answer; the reason is shown
       2  several plugins have a socket there, or an option is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
-    where, ask = _asked_of(ctx, url, socket, state_dir)
+    is_format_given = ctx.get_parameter_source("format") is click.core.ParameterSource.COMMANDLINE
+    _check(
+        {
+            "FILE": bool(files),
+            "--socket": socket is not None,
+            "--state-dir": state_dir is not None,
+            "--watch": watch is not None,
+            "--serve": serve is not None,
+            "--format": is_format_given,
+            "--format html": format == "html",
+        }
+    )
+    if serve is not None:
+        with refusing():
+            address = page_address(serve)
+        _serve(address, _plugins_of_node(ctx, socket, state_dir))
+        return
+    if files:
+        from .status_sources import saved_plugins  # late: a command that asks one plugin does without
+
+        with refusing():
+            plugins: Sequence[AskedPlugin] = saved_plugins(files)
+        ctx.exit(0 if _show_all(document(), plugins, format) else 1)
+    if format == "html":
+        plugins = _plugins_of_node(ctx, socket, state_dir).look()
+        ctx.exit(0 if _show_all(document(), plugins, format) else 1)
+    path = socket_of(ctx, socket=socket, state_dir=state_dir)
     out = document()
-    is_ready = _show(out, where, ask(), format)
+    is_ready = _show(out, path, asking.ask(str(path), STATUS), format)
     while watch is not None:
         time.sleep(watch)
-        answer = ask()  # before the screen is cleared: it may take a while
+        answer = asking.ask(str(path), STATUS)  # before the screen is cleared: it may take a while
         if out.isatty():
             click.echo(_CLEAR, file=out, nl=False)
-        is_ready = _show(out, where, answer, format)
+        is_ready = _show(out, path, answer, format)
     ctx.exit(0 if is_ready else 1)
 
 
-def _asked_of(
-    ctx: click.Context, url: str | None, socket: str | None, state_dir: str | None
-) -> tuple[str, Callable[[], tuple[int, str]]]:
-    """Return what messages call the plugin, and what asks it."""
-    if url is None:
-        path = str(socket_of(ctx, socket=socket, state_dir=state_dir))
-        return path, lambda: asking.ask(path, STATUS)
-    with refusing():
-        if socket is not None or state_dir is not None:
-            other = "--socket" if socket is not None else "--state-dir"
-            raise ConfigurationError(f"--url and {other} are two answers to which plugin is asked; give one")
-        checked = check_url(url)
-    return checked, lambda: ask_over_http(checked)
-
-
-def check_url(url: str) -> str:
-    """Return a plugin's URL without a slash at its end.
+def page_address(text: str) -> Address:
+    """Return where the page is served. Without a host, only this machine reaches it.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The text is no address.
     """
     try:
-        parts = urlsplit(url)
-        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_one = False
-    else:
-        is_one = is_one and url.isascii() and url.isprintable() and not (" " in url or parts.query or parts.fragment)
-    if not is_one:
+        found = read_address(text)
+    except Unacceptable:
         raise ConfigurationError(
-            f"--url {printable(url, _SHOWN)!r}: must be where the plugin's probes are answered, for example "
-            "http://10.0.0.7:8080"
-        )
-    return url.rstrip("/")
+            f"--serve {printable(text, _SHOWN)!r}: must be ADDRESS:PORT or :PORT; for example '{LOOPBACK}:8080'"
+        ) from None
+    return found if found.host else Address(LOOPBACK, found.port)
 
 
-def ask_over_http(url: str, *, deadline: float | None = None, most: int = asking.MOST_BYTES) -> tuple[int, str]:
-    """Ask for a plugin's status; return 0 and the document, else 1 and the reason.
+_EXCLUSIVE: Final = (
+    ("FILE", "--socket"),
+    ("FILE", "--state-dir"),
+    ("FILE", "--watch"),
+    ("FILE", "--serve"),
+    ("--serve", "--watch"),
+    ("--serve", "--format"),
+    ("--format html", "--watch"),
+)
 
-    Args:
-        url: As `check_url` returned it.
-        deadline: Seconds for the whole answer; None: `DEADLINE`.
-        most: Bytes of the answer.
+
+def _check(given: dict[str, bool]) -> None:
+    """Refuse two options if one of them would have no effect.
+
+    Raises:
+        Refusal: There are two of them.
     """
-    import http.client  # late: a command in the plugin's container does not need it
-
-    deadline = DEADLINE if deadline is None else deadline
-    until = time.monotonic() + deadline
-    parts = urlsplit(url)
-    made = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    try:
-        with closing(made(parts.hostname or "", parts.port, timeout=deadline)) as connection:
-            connection.request("GET", f"{parts.path}/status.json")
-            answer = connection.getresponse()
-            body = bytearray()
-            while chunk := answer.read1(_CHUNK):
-                body += chunk
-                if len(body) > most:
-                    return 1, f"{url}: its answer has more than {most >> 20} MiB; is this the address of a plugin?\n"
-                if time.monotonic() > until:
-                    raise TimeoutError
-                if connection.sock is not None:  # None: the answer is complete
-                    connection.sock.settimeout(max(until - time.monotonic(), 0.001))
-    except (OSError, http.client.HTTPException) as error:
-        late = isinstance(error, TimeoutError)
-        reason = (
-            f"no answer within {deadline:g} s" if late else getattr(error, "strerror", None) or type(error).__name__
-        )
-        return 1, f"{url}: {reason}; is the plugin running, and are its probes answered there?\n"
-    text = body.decode(errors="replace")
-    if answer.headers.get("Kdp-Protocol") != "1":
-        return 1, f"{url}: another program answers there; is this the address of a plugin?\n"
-    if answer.status != http.HTTPStatus.OK:
-        return 1, f"{url}: shows no status over the network; start the plugin with --status-page on\n"
-    return 0, text
+    for one, other in _EXCLUSIVE:
+        if given[one] and given[other]:
+            raise Refusal(f"{one} and {other} exclude each other; give one of them")
 
 
-def _show(out: TextIO, where: str, answer: tuple[int, str], format: str) -> bool:
-    """Print an answer, and return whether the plugin is ready."""
+def _show(out: TextIO, path: Path, answer: tuple[int, str], format: str) -> bool:
+    """Print a plugin's answer, and return whether the plugin is ready."""
     code, text = answer
     if code != 0:
         click.echo(text, file=out, nl=False)
         return False
     try:
-        found = parse_status(where, text)
+        found = parse_status(path, text)
     except Failure as error:
         click.echo(shown(error.message), file=out)
         return False
-    if format == "json":  # also what this version does not know
+    if format == "json":  # with the keys of a newer version
         click.echo(json.dumps(parse_json(text), indent=2), file=out)
     else:
         click.echo("\n".join(status_lines(found, is_terminal=out.isatty())), file=out)
     return found.is_ready
+
+
+def _show_all(out: TextIO, plugins: Sequence[AskedPlugin], format: str) -> bool:
+    """Print several plugins, and return whether all are ready."""
+    if format == "html":
+        from ..page.shell import StatusPage
+
+        click.echo(StatusPage().file(plugins), file=out, nl=False)
+    for each in plugins if format != "html" else ():
+        if format == "json":
+            click.echo(json.dumps({} if each.status is None else each.status.to_json(), indent=2), file=out)
+            continue
+        click.echo(shown(f"{each.place}, as of {each.at:%Y-%m-%d %H:%M:%S} UTC"), file=out)
+        lines = [shown(each.problem)] if each.status is None else status_lines(each.status, is_terminal=out.isatty())
+        click.echo("\n".join([*lines, ""]), file=out)
+    return bool(plugins) and all(each.is_ready for each in plugins)
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+
+def _plugins_of_node(ctx: click.Context, socket: str | None, state_dir: str | None) -> NodePlugins:
+    """Return the plugins of this node. The command ends with 1 if there is none."""
+    from .status_sources import NodePlugins
+
+    first = sockets_of(ctx, socket=socket, state_dir=state_dir)
+    return NodePlugins(first, lambda: living_plugins(socket=socket, state_dir=state_dir)[0])
+
+
+def _serve(address: Address, plugins: NodePlugins) -> None:
+    """Serve the page until SIGINT or SIGTERM.
+
+    Raises:
+        Refusal: Nobody can listen at the address.
+    """
+    import asyncio  # late: a command that asks one plugin does without
+
+    from ...daemon.listener import listening_at, url_of
+    from ..page.server import serve_until_interrupted
+
+    def begun() -> None:
+        click.echo(f"the status page is at {url}/ until this command is interrupted", err=True)
+
+    with refusing():
+        listening = listening_at(address)
+    url = url_of(listening)
+    asyncio.run(serve_until_interrupted(listening, plugins.look, begun))

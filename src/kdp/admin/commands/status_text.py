@@ -1,7 +1,6 @@
 """A status document as text for a terminal.
 
-The commands run in the plugin's container, within its limit of memory. So the table of devices is made without the
-library for tables.
+The commands run in the plugin's container, within its limit of memory. So the table of devices needs no library.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from ...command.streams import shown
-from ...operations.page.words import RESOURCES
+from ..page.words import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,9 +74,6 @@ def status_lines(found: StatusDocument, *, is_terminal: bool) -> Iterator[str]:
     if found.events:
         yield ""
         yield from _events(found.events[-_EVENTS:])
-    elif found.events is None:
-        yield ""
-        yield "events: not kept; start the plugin with --status-page on, or set KDP_STATUS_PAGE=on"
 
 
 def counts_of(resource: ServedResource) -> str:
@@ -91,7 +87,7 @@ def _state(state: str) -> str:
 
 
 def _slices(slices: SliceStatus | None) -> Iterator[str]:
-    """Return what the API server has of a driver's devices."""
+    """Return the state of a driver's ResourceSlices."""
     if slices is None:
         return
     if slices.generation:
@@ -144,7 +140,7 @@ def _cell(device: ListedDevice, key: str) -> str:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Return lines whose columns stand below each other."""
+    """Return lines with aligned columns."""
     printed = [[shown(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*printed, strict=True)]
     for row in printed:

@@ -18,6 +18,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -37,7 +38,7 @@ from .answers import Answer, Finding, Question, Verdict, beside
 from .commands import node_name, pod_uid
 from .given import given_to_plugins
 from .node import MOST_PLUGINS, text_of
-from .plain import mapping_in
+from .plain import mapping_in, string_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -66,16 +67,36 @@ _LEADING_ZEROS: Final = re.compile(r"(?<=[\[:,\s])(-?)0+(?=\d)")
 
 @final
 @attrs.frozen(kw_only=True)
+class BundledStatus:
+    """The answer of one plugin.
+
+    Attributes:
+        socket: Its socket on that node.
+        status: Its status. `None` if it did not answer.
+        problem: Why it did not answer. Empty if it did.
+    """
+
+    socket: str
+    status: StatusDocument | None
+    problem: str = ""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class Bundle:
     """A bundle that was read.
 
     Attributes:
-        about: When, where, and by which version it was made.
+        about: Its date, its node, and the versions of kdp and its libraries.
+        made: Its date, in UTC.
         findings: The doctor's answers on that node.
+        statuses: The answers of the plugins.
     """
 
     about: Mapping[str, str]
+    made: datetime
     findings: tuple[Finding, ...]
+    statuses: tuple[BundledStatus, ...]
 
 
 @final
@@ -192,11 +213,26 @@ def read(file: Path) -> Bundle:
         about = _document(snapshot, "about.json")
         answers = _document(snapshot, "answers.json")
         texts = {str(key): printable(str(value), _LONGEST) for key, value in about.items()}
-        return Bundle(about=texts, findings=tuple(_finding(each) for each in answers))
+        return Bundle(
+            about=texts,
+            made=datetime.fromisoformat(texts["made"]).astimezone(UTC),
+            findings=tuple(_finding(each) for each in answers),
+            statuses=tuple(_bundled_statuses(snapshot)),
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigurationError(
             f"bundle {file}: has no answers of kdp doctor; expected a file as kdp doctor --bundle writes it"
         ) from None
+
+
+def _bundled_statuses(snapshot: Snapshot) -> Iterator[BundledStatus]:
+    number = 0
+    while f"{PLACE}/status-{number}.json" in snapshot.files:
+        answer = _document(snapshot, f"status-{number}.json")
+        value, status = answer["status"], _document_of(answer["status"])
+        problem = "" if status is not None else string_in(mapping_in(value).get("problem")) or "it is no status of kdp"
+        yield BundledStatus(socket=printable(str(answer["socket"]), _LONGEST), status=status, problem=problem)
+        number += 1
 
 
 def _document(snapshot: Snapshot, name: str) -> Any:

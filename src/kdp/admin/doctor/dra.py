@@ -52,7 +52,7 @@ def _without_drivers(node: Node) -> Answer | None:
 
 
 def _slices(driver: ServedResource) -> SliceStatus:
-    """Return a driver's slices; one that tells of none has published none."""
+    """Return a driver's slices. A status without slices counts as a driver that has published none."""
     return driver.slices or SliceStatus()
 
 

@@ -134,7 +134,7 @@ def given_to_plugins(
     statuses: Mapping[Path, StatusDocument | None],
     parameters_of: Callable[[Path, str], Mapping[str, object]],
 ) -> PluginInputs:
-    """Return what the plugins were given.
+    """Return the variables, arguments, and files of the plugins.
 
     Args:
         node: The node.

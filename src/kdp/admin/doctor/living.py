@@ -40,7 +40,7 @@ class Plugin:
         return "" if self.status.configuration is None else self.status.configuration.reason
 
     def directory(self, purpose: str) -> Path | None:
-        """Return one of its directories. `None` if it uses none for this purpose, or does not tell."""
+        """Return one of its directories. `None` if it uses none for this purpose, or is an older version."""
         found = (self.status.directories or {}).get(purpose)
         return Path(found) if found else None
 
@@ -52,7 +52,7 @@ class Plugin:
 
 
 def pod_of(socket: Path) -> str | None:
-    """Return the UID of the pod in whose volume a socket is; None: it is in none."""
+    """Return the UID of the pod that has a socket in its volume. `None` if no pod has it."""
     match = _POD_VOLUME.search(str(socket))
     return None if match is None else match[1]
 

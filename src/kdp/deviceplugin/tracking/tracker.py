@@ -22,6 +22,7 @@ devices stay listed for ten minutes, and nothing is released.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -58,6 +59,9 @@ EARLY = 0.005
 
 AFTER_EVENT = 0.2
 """Seconds from word of a pod to the list: events come in bunches, and the kubelet tells of them before it is done."""
+
+PATIENCE = 0.7
+"""Seconds that `look_at_holders` waits for the kubelet, which answers in milliseconds unless it throttles."""
 
 
 @attrs.define(eq=False)
@@ -115,11 +119,7 @@ class Tracker:
     """
 
     def __init__(self, options: ManagerOptions, *, boot_id: str = "") -> None:
-        self._holder_log: HolderLog | None = None
-        if options.history is not None or logger.isEnabledFor(logging.DEBUG):
-            from .holder_log import HolderLog  # late: few plugins pay for it
-
-            self._holder_log = HolderLog(options.history)
+        self._history = options.history
         self._pace = options.pace or Pace()
         self._always_lists = options.follows_pods
         self._allocations = Allocations(self._pace, boot_id=boot_id)
@@ -140,8 +140,18 @@ class Tracker:
         self._wants_holders = False
         self._without_holder: dict[tuple[str, str], None] = {}
         self._news: Observable[None] = Observable(None)
+        self._rounds: Observable[None] = Observable(None)
         self._looked_at = float("-inf")
         self._adopted_at = float("-inf")
+
+    @functools.cached_property
+    def _holder_log(self) -> HolderLog | None:
+        """The log of holders. `None` if neither a history nor DEBUG needs it."""
+        if self._history is None and not logger.isEnabledFor(logging.DEBUG):
+            return None
+        from .holder_log import HolderLog  # late: a start has no list yet
+
+        return HolderLog(self._history)
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
@@ -195,6 +205,12 @@ class Tracker:
             return None
         return {device_id: holders for (name, device_id), holders in self._holders.items() if name == resource}
 
+    def recent_holders(self, resource: str) -> Mapping[str, tuple[Holder, ...]] | None:
+        """Return `holders`. `None` also if the last list is a minute old, and no other reason keeps it fresh."""
+        asked_at = self.holders_asked_at
+        is_recent = asked_at is not None and time.monotonic() < asked_at + self._pace.look
+        return self.holders(resource) if is_recent or self._needs_pods else None
+
     def follow_holders(self) -> None:
         """Ask the kubelet for holders from now on, also if nothing is owed. Any thread may call it."""
         self._always_lists = True
@@ -234,6 +250,17 @@ class Tracker:
         """Somebody needs to know now who holds what: the kubelet is asked soon, and once."""
         self._wants_holders = True
         self._news.set(None)
+
+    async def look_at_holders(self) -> None:
+        """Ask the kubelet for the holders, unless its last list is recent. Wait `PATIENCE` seconds at most."""
+        now = time.monotonic()
+        is_recent = self.holders_asked_at is not None and now < self.holders_asked_at + self._pace.follow
+        if is_recent or self._is_settled(now):
+            return
+        self.want_holders()
+        with anyio.move_on_after(PATIENCE):
+            while self._wants_holders:
+                await self._rounds.after(self._rounds.version)
 
     @property
     def kubelet_problem(self) -> str | None:
@@ -306,8 +333,6 @@ class Tracker:
         times.append(self._allocations.next_look(is_settled=is_settled))
         if is_settled and self.holders_asked_at is not None and self._needs_pods:
             times.append(self.holders_asked_at + self._pace.settled)
-        if self._pace.follow is not None and not is_settled:
-            times.append(self._looked_at + self._pace.follow)
         if self._without_holder or self._wants_holders:
             times.append(time.monotonic())
         if self._poller.pod_changed_at is not None and self._needs_pods and not is_settled:
@@ -323,7 +348,9 @@ class Tracker:
             due = max(self._next_look(), self._poller.not_before, self._looked_at + self._pace.between)
             if due <= time.monotonic() + EARLY:
                 self._looked_at = time.monotonic()
-                return await self._look()
+                decisions = await self._look()
+                self._rounds.set(None)
+                return decisions
             with anyio.move_on_after(due - time.monotonic()):
                 await self._news.after(version)
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import attrs
 import pytest
+from click.testing import CliRunner
 from tests.nobody import as_nobody
 
 from kdp.admin.doctor.answers import Question, examine, failed, ok
 from kdp.admin.doctor.bundle import CONTENTS, PLACE, BundleSettings, listed, make, read
 from kdp.admin.doctor.node import Node
+from kdp.command.app import kdp
 from kdp.errors import ConfigurationError
 from kdp.hardware.host import Host
 from kdp.hardware.snapshot import archive
@@ -180,6 +182,19 @@ def test_the_answers_are_read_elsewhere(node: Node, tmp_path: Path) -> None:
     assert found.about["kdp"] == "0.1.0"
     [finding] = found.findings
     assert (finding.question.id, finding.answer.verdict.value, finding.answer.remedy) == ("a", "failed", "rm -r x")
+    answered, silent = found.statuses
+    assert answered.status is not None
+    assert (answered.socket, answered.problem, answered.status.resources[0].devices) == (f"{tmp_path}/0.sock", "", 5)
+    assert (silent.status, "refused with" in silent.problem) == (None, True)
+    assert found.about["made"] == f"{found.made:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def test_a_page_is_made_of_a_bundle(node: Node, tmp_path: Path) -> None:
+    archive.write(bundle(node), tmp_path / "b.tar.gz")
+    result = CliRunner().invoke(kdp, ["status", str(tmp_path / "b.tar.gz"), "--format", "html"])
+    assert result.exit_code == 1
+    assert "<title>1 of 2 ready: devices of 2 plugins</title>" in result.stdout
+    assert f"{tmp_path}/b.tar.gz: {tmp_path}/0.sock" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kdp.operations import page
-from kdp.operations.page.markup import ATTRIBUTES, TAGS, element
+from kdp.admin import page
+from kdp.admin.page.markup import ATTRIBUTES, TAGS, element
 
 from .samples import HOSTILE, Parsed
 

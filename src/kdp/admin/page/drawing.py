@@ -7,7 +7,7 @@ links, are tiles in boxes.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
@@ -16,6 +16,8 @@ from .words import count, look_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ...operations.status_document import ListedDevice
 
 MOST_ON_RING: Final = 24
 MOST_UNITS: Final = 128
@@ -64,12 +66,12 @@ class Link:
     weight: float
 
 
-def units_of(devices: Iterable[Any]) -> tuple[Unit, ...]:
+def units_of(devices: Iterable[ListedDevice]) -> tuple[Unit, ...]:
     """Return the units of devices as the document has them."""
     found: dict[str, Unit] = {}
     for device in devices:
-        look, numa = look_of(device["state"]), tuple(device["numa_nodes"])
-        unit = Unit(device["unit"], numa, look, bool(device.get("held_by")))
+        look, numa = look_of(device.state), device.numa_nodes
+        unit = Unit(device.unit or device.id, numa, look, bool(device.held_by))
         known = found.get(unit.name)
         if known is not None:
             unit = Unit(

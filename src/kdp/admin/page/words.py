@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ...operations.status_facts import Moment
 
 RESOURCES: Final = {
     "waiting": "Waiting",
@@ -65,18 +68,18 @@ def look_of(state: str) -> str:
     return {"healthy": "good", "suspect": "doubt", "recovering": "doubt"}.get(state, "bad")
 
 
-def instant(moment: str) -> datetime:
+def instant(moment: Moment) -> datetime:
     """Return a time of the document."""
     return datetime.fromisoformat(moment)
 
 
-def age(moment: str, now: datetime) -> str:
+def age(moment: Moment, now: datetime) -> str:
     """Return how long ago a time of the document was."""
     seconds = max(0, int((now - instant(moment)).total_seconds()))
     return next((f"{seconds // step} {sign}" for step, sign in _STEPS if seconds >= step), f"{seconds} s")
 
 
-def clock(moment: str, now: datetime) -> str:
+def clock(moment: Moment, now: datetime) -> str:
     """Return a time of the document in UTC, with as much of its date as tells it from today's."""
     at, today = instant(moment).astimezone(UTC), now.astimezone(UTC)
     day = f"{at.day} {_MONTHS[at.month - 1]}"

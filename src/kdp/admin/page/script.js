@@ -3,7 +3,7 @@
 // Nothing of it is read as HTML. Only these tags and attributes are made, whatever the answer says.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const HTML_TAGS = new Set(("b bdi dd details div dl dt figcaption figure h1 h2 h3 header li main ol p section " +
+  const HTML_TAGS = new Set(("b bdi dd details div dl dt figcaption figure h1 h2 h3 h4 header li main ol p section " +
     "span strong summary table tbody td th thead time tr ul").split(" "));
   const SVG_TAGS = new Set("circle g path rect svg text title".split(" "));
   const ATTRIBUTES = new RegExp("^(aria-[a-z]+|class|cx|cy|d|data-label|datetime|height|id|r|role|rx|scope|" +
@@ -73,7 +73,7 @@
       answered = new Date();
       say("");
     } catch {
-      say("The plugin has not answered since " + answered.toISOString().slice(11, 19) + " UTC. What is shown is old.");
+      say("kdp status has not answered since " + answered.toISOString().slice(11, 19) + " UTC. What is shown is old.");
     }
   }
 

@@ -1,13 +1,16 @@
-"""Status documents for the tests of the page, as JSON has them."""
+"""Status documents for the tests of the page, and a page as a browser reads it."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
 from html.parser import HTMLParser
-from typing import Any, cast
+from typing import Any
 
 from typing_extensions import override
+
+from kdp.admin.page.view import AskedPlugin
+from kdp.operations.status_document import StatusDocument
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 
@@ -51,16 +54,16 @@ def backend(**more: Any) -> dict[str, Any]:
     return {"class": "Gpus", "reason": None, "measures": None, "links": [], **more}
 
 
-def document(*resources: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return a document."""
+def document(*resources: dict[str, Any], **more: Any) -> StatusDocument:
+    """Return a document of devices, resources, backends, and events as JSON has them."""
     process = {"kdp": "0.1.0", "pid": 7, "mode": "device-plugin", "node": "worker-7"}
     notes = {"ready": True, "reason": None, "configuration": None, "absent": None}
     rest = {"started": "2026-03-04T09:00:00+00:00", "kubelet": None, "backends": [backend()], "events": None}
     found = {**process, **notes, **rest, "resources": list(resources), **more}
-    return cast("dict[str, Any]", json.loads(json.dumps(found)))
+    return StatusDocument.parse(json.dumps(found))
 
 
-def hostile_document(text: str) -> dict[str, Any]:
+def hostile_document(text: str) -> StatusDocument:
     """Return a document with this text wherever somebody else can choose one."""
     devices = [
         device(text, held_by=text, numa_nodes=[0], measured={"power": 1.0}),
@@ -82,6 +85,11 @@ def hostile_document(text: str) -> dict[str, Any]:
         ],
         events=[event(text, subject=text, text=text, devices=[text])],
     )
+
+
+def asked(status: StatusDocument | None, place: str = "/s/own.sock", **more: Any) -> AskedPlugin:
+    """Return a plugin that has told a document at `NOW`."""
+    return AskedPlugin(place=place, status=status, at=NOW, **more)
 
 
 class Parsed(HTMLParser):

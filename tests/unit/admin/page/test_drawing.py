@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from kdp.operations.page.drawing import Link, Unit, drawing, units_of
-from kdp.operations.page.markup import Element
+from kdp.admin.page.drawing import Link, Unit, drawing, units_of
+from kdp.admin.page.markup import Element
 
-from .samples import Parsed, device, sick
+from .samples import Parsed, device, document, resource, sick
 
 
 def units(count: int, nodes: int = 2) -> list[Unit]:
@@ -43,14 +43,15 @@ def test_units_without_links_stand_in_boxes() -> None:
 
 
 def test_a_unit_is_as_well_as_the_worst_of_its_devices() -> None:
-    found = units_of(
-        [
+    [served] = document(
+        resource(
             device("mig-0", unit="gpu-0", numa_nodes=[0], held_by="default/p (main)"),
             sick("mig-1", unit="gpu-0", numa_nodes=[1]),
             device("gpu-1", state="suspect"),
             device("gpu-2"),
-        ]
-    )
+        )
+    ).resources
+    found = units_of(served.listed)
     assert [(each.name, each.numa, each.look, each.is_held) for each in found] == [
         ("gpu-0", (0, 1), "bad", True),
         ("gpu-1", (), "doubt", False),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kdp.operations.page.view import MOST_AT_ONCE, content
+from kdp.admin.page.view import MOST_AT_ONCE, content, title_of
 
-from .samples import NOW, Parsed, backend, device, document, event, resource, sick
+from .samples import Parsed, asked, backend, device, document, event, resource, sick
 
 
 def shown(*resources: dict[str, Any], **more: Any) -> str:
-    return Parsed(content(document(*resources, **more), NOW).as_html()).text
+    return Parsed(content([asked(document(*resources, **more))]).as_html()).text
 
 
 def test_it_says_where_and_since_when_and_by_whom_devices_are_served() -> None:
@@ -81,3 +81,33 @@ def test_events_come_newest_first_and_earlier_ones_on_demand() -> None:
     assert text.index(first) < text.index("Allocated example.com/gpu gpu-27 as the policy preferred")
     assert "4 earlier events" in text
     assert "Nothing has happened yet." in shown(events=[])
+
+
+def test_several_plugins_have_an_overview_in_front() -> None:
+    plugins = [
+        asked(document(resource(device("gpu-0")))),
+        asked(document(resource(sick("gpu-1")), node="worker-8", ready=False), "/s/other.sock"),
+        asked(None, "/s/silent.sock", problem="no answer within 4 s"),
+    ]
+    text = Parsed(content(plugins).as_html()).text
+    assert title_of(plugins) == "1 of 3 ready: devices of 3 plugins"
+    assert (
+        "Node State Resources worker-7 Ready example.com/gpu: 1 of 1 healthy "
+        "worker-8 Not ready example.com/gpu: 0 of 1 healthy /s/silent.sock Not answering" in text
+    )
+    assert text.index("Devices of worker-7") < text.index("Devices of worker-8") < text.index("no answer within 4 s")
+    assert "Asked at /s/other.sock" in text
+
+
+def test_a_plugin_that_does_not_answer_shows_its_last_status() -> None:
+    silent = asked(document(resource(device("gpu-0"))), problem="Connection refused")
+    text = Parsed(content([silent]).as_html()).text
+    assert "The plugin does not answer: Connection refused . What is shown is of 2026-03-04 12:00:00 UTC." in text
+    assert "1 of 1 healthy" in text
+    assert title_of([silent]) == "Not answering: devices of worker-7"
+
+
+def test_a_page_that_nothing_refreshes_has_the_time_of_the_status() -> None:
+    plugin = asked(document())
+    assert "As of 2026-03-04 12:00:00 UTC" in Parsed(content([plugin], is_dated=True).as_html()).text
+    assert "As of" not in Parsed(content([plugin]).as_html()).text

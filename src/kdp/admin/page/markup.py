@@ -32,6 +32,7 @@ TAGS: Final = frozenset(
             "h1",
             "h2",
             "h3",
+            "h4",
             "header",
             "li",
             "main",
