@@ -1,6 +1,6 @@
-"""The API server: what kdp asks of it, the client that asks, nodes, and Kubernetes Events.
+"""The API server: its client, nodes, Kubernetes Events, evictions, and the start-up taint.
 
-It knows neither devices nor the kubelet.
+It gets the failed devices and their holders as values, and does not know the kubelet.
 """
 
 from __future__ import annotations

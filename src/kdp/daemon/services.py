@@ -96,8 +96,8 @@ async def _reported_plugins(
     """Serve device plugins, and tell the cluster of them."""
     import anyio
 
+    from ..cluster.eviction import EvictionPolicy
     from ..operations.cluster_reporter import ClusterReporter, ReportOptions
-    from ..operations.eviction import EvictionPolicy
 
     settings, directory = plan.settings, plan.settings.state_dir
     policy = None

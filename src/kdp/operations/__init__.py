@@ -1,4 +1,4 @@
-"""The figures and the news of a process, for an administrator and the cluster: metrics, Events, labels, eviction.
+"""The figures and the news of a process, for an administrator and the cluster: metrics, status document, news, labels.
 
 It reads the counts of the rooms below, and changes nothing there.
 """

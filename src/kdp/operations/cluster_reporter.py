@@ -1,6 +1,6 @@
-"""`ClusterReporter`: what a device plugin does in the cluster: Events, evictions, and the start-up taint.
+"""`ClusterReporter`: gives `kdp.cluster` the news and the facts of a device plugin: Events, evictions, start-up taint.
 
-It reads what the plugins know, and they do not know it. The API server may be away, slow, or refuse: that costs a log
+It reads the state of the plugins. The API server may be away, slow, or refuse: that costs a log
 line, and the plugin serves on.
 """
 
@@ -20,26 +20,25 @@ import attrs
 from ..cluster.api import ApiError, OddAnswerError
 from ..cluster.event_aggregation import COMPONENT, EventTarget, Notice
 from ..cluster.events import EventWriter
-from ..cluster.nodes import part, taint_removal
+from ..cluster.eviction import EvictionFacts, EvictionPolicy, PodName
+from ..cluster.evictor import EvictionRecord, Evictor
+from ..cluster.startup_taint import remove_startup_taint
 from ..concurrency import threads
 from ..concurrency.backoff import Backoff
 from ..concurrency.counts import Tally
 from ..errors import ConfigurationError, sentence
-from .eviction import EvictionPolicy
-from .evictor import EvictionRecord, Evictor
-from .kept_list import KeptList
+from ..storage.kept_list import KeptList
 from .news import HeldDevice, HolderNews, PluginNews
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from ..cluster.api import NodeApi, Object
+    from ..cluster.api import NodeApi
+    from ..cluster.eviction import Say
     from ..deviceplugin.manager import PluginManager
-    from ..deviceplugin.status import ResourceStatus
     from ..kubelet.podresources import Holder
     from ..supervision.health import HealthChange
-    from .eviction import Say
     from .news import Device
 
 logger = logging.getLogger(__name__)
@@ -51,8 +50,7 @@ CALM: Final = 5.0
 """Seconds after a start until which the client's library is loaded at the latest: registration comes first."""
 
 CONNECT_PAUSE: Final = 60.0
-TAINT_PAUSE: Final = 60.0
-"""Seconds between two tries, at most, while there is no account, or it lacks a permission."""
+"""Seconds between two tries while there is no account."""
 
 MOST_TOLD: Final = 500
 """Failed devices that are remembered: they fit the file whatever their names are."""
@@ -71,7 +69,7 @@ class ClusterCounts:
 
     Attributes:
         events: By result, one of `kdp.cluster.events.RESULTS`.
-        evictions: By result, one of `kdp.operations.evictor.RESULTS`.
+        evictions: By result, one of `kdp.cluster.evictor.RESULTS`.
     """
 
     def __init__(self) -> None:
@@ -168,9 +166,9 @@ class ClusterReporter:
                 tasks.start_soon(self._writer.run, api)
                 tasks.start_soon(self._look, api, manager, self._writer)
             if self._evictor is not None:
-                tasks.start_soon(self._evictor.run, api, manager)
-            if self._options.startup_taint is not None:
-                tasks.start_soon(self._remove_taint, api, manager, self._options.startup_taint)
+                tasks.start_soon(self._evictor.run, api, partial(eviction_facts, manager), manager.want_holders)
+            if (taint := self._options.startup_taint) is not None:
+                tasks.start_soon(remove_startup_taint, api, self._options.node, taint, partial(_offered, manager))
             await anyio.sleep_forever()
         raise AssertionError
 
@@ -250,57 +248,34 @@ class ClusterReporter:
         )
         self._writer.tell([notice])
 
-    # -- the start-up taint --------------------------------------------------------------------------------------------
-
-    async def _remove_taint(self, api: NodeApi, manager: PluginManager, key: str) -> None:
-        """Remove the taint once all resources are registered and the Node offers their devices; then end.
-
-        A node of an autoscaler begins with the taint, so that no pod comes before the plugin. A pod that came as soon
-        as the resources are registered would find none yet: the kubelet writes them into the Node some seconds later.
-        """
-        node_name, is_logged = self._options.node, False
-        backoff = Backoff(first=LOOK_PAUSE, most=TAINT_PAUSE)
-        while True:
-            pause = LOOK_PAUSE
-            try:
-                status = manager.status()
-                if status.is_ready:
-                    node = await api.node(node_name)
-                    patch = taint_removal(node, key)
-                    if not patch:
-                        logger.info("node %s has no taint %s; there is nothing to remove", node_name, key)
-                        return
-                    if not missing(node, status.resources):
-                        await api.patch_node(node_name, patch)
-                        logger.info("node %s: the taint %s is removed, as all resources are registered", node_name, key)
-                        return
-            except ApiError as error:
-                # 422: the taints were changed meanwhile.
-                if not is_logged and error.status != 422:
-                    logger.error("node %s: the taint %s stays: %s%s", node_name, key, sentence(error), _remedy(error))
-                    is_logged = True
-                pause = LOOK_PAUSE if error.status == 422 else max(backoff.next(), error.retry_after or 0.0)
-            await anyio.sleep(pause)
-
 
 def _is_device(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _remedy(error: ApiError) -> str:
-    if error.status != 403:
-        return ""
-    return "; apply what kdp manifests writes with --startup-taint, or remove the taint by kubectl taint"
-
-
-def missing(node: Object, resources: Mapping[str, ResourceStatus]) -> tuple[str, ...]:
-    """Return the resources whose healthy devices the Node does not offer yet."""
-    allocatable = part(node, "status", "allocatable")
-    return tuple(
-        name
-        for name, resource in resources.items()
-        if resource.healthy and str(allocatable.get(name, "0")).strip() in ("", "0")
+def eviction_facts(manager: PluginManager) -> EvictionFacts:
+    """Return the failed devices of a process and their holders, for an `Evictor`."""
+    failed: dict[Device, str] = {}
+    holders: dict[Device, PodName] = {}
+    connected: set[str] = set()
+    for name, status in manager.status().resources.items():
+        if status.state == "connected" and status.kubelet is None:
+            connected.add(name)
+        failures = manager.failures(name)
+        if not failures:
+            continue
+        failed |= {(name, device_id): why for device_id, why in failures.items()}
+        for device_id, (holder, *_) in (manager.holders(name) or {}).items():  # of two pods one after the other
+            holders[name, device_id] = PodName(holder.namespace, holder.pod)
+    return EvictionFacts(
+        failed=failed, connected=frozenset(connected), holders=holders, asked_at=manager.holders_asked_at
     )
+
+
+def _offered(manager: PluginManager) -> tuple[str, ...] | None:
+    """Return the resources with healthy devices. `None` until all resources are registered."""
+    status = manager.status()
+    return tuple(name for name, each in status.resources.items() if each.healthy) if status.is_ready else None
 
 
 def _of_pod(holding: HeldDevice, uid: str) -> Notice:

@@ -16,17 +16,16 @@ from tests.conditions import condition
 
 import kdp
 from kdp.allocation.sharing import base_id
-from kdp.cluster import events
+from kdp.cluster import events, evictor
+from kdp.cluster.eviction import EvictionPolicy
 from kdp.deviceplugin.counts import PluginCounts
 from kdp.deviceplugin.status import ResourceStatus
 from kdp.deviceplugin.tracking.drift import ResourceView
 from kdp.errors import printable
 from kdp.kubelet.calls import RESULTS
 from kdp.kubelet.podresources import Holder
-from kdp.operations import evictor
 from kdp.operations.cluster_reporter import ClusterCounts, ClusterReporter, ReportOptions
 from kdp.operations.directories import Directories
-from kdp.operations.eviction import EvictionPolicy
 from kdp.operations.metrics import Metrics
 from kdp.operations.plugins import PluginsReader
 from kdp.operations.reading import Configuration

@@ -1,7 +1,7 @@
 """Where ``kdp status`` finds the plugins that it shows: the sockets of this node, or files of any node.
 
-A file is a status document, as ``kdp status --format json`` prints it, or a bundle of ``kdp doctor --bundle``. So the
-plugins of several nodes can be shown at once.
+A file is a status document, as ``kdp status --format json`` prints it, or a bundle of ``kdp doctor --bundle``. So one
+page can show the plugins of several nodes.
 
 All functions block: for plugins, or for the disk.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_PLUGINS: Final = 32
-"""Plugins of a node that are asked: each takes a thread."""
+"""Most plugins of a node. Each question takes a thread."""
 
 GRACE: Final = 0.2
 """Seconds beyond `asking.DEADLINE` in which a thread hands over an answer. Browsers wait 5 s."""
@@ -42,7 +42,7 @@ class NodePlugins:
 
     Args:
         sockets: The sockets of the plugins at first.
-        find: Returns the sockets of the plugins now. If there is none, those that were there before are asked.
+        find: Returns the sockets of the plugins now. If there is none, `look` asks the earlier ones.
     """
 
     def __init__(self, sockets: Sequence[Path], find: Callable[[], Sequence[Path]]) -> None:
@@ -90,7 +90,7 @@ def _plugins_in(file: Path) -> Iterator[AskedPlugin]:
     except OSError as error:
         raise Refusal(f"{file}: cannot be read ({error.strerror}); name a file that can") from None
     if data.startswith(_GZIP):
-        from ..doctor import bundle  # late: it loads what reads archives
+        from ..doctor import bundle  # late: it loads the reader of archives
 
         found = bundle.read(file)
         for each in found.statuses:

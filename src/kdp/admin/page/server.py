@@ -28,7 +28,7 @@ PAUSE: Final = 0.5
 """Seconds for which one answer is that of all clients."""
 
 MAKING_SHARE: Final = 9
-"""So many times as long as a page took to make it is kept: a page of 20,000 devices takes a tenth of a processor."""
+"""Lifetime of a page as a multiple of the processor time that it took. So a page takes a tenth of a processor."""
 
 
 @final
@@ -44,7 +44,7 @@ class _Made:
 async def serve_until_interrupted(
     listening: socket.socket, look: Callable[[], Sequence[AskedPlugin]], begun: Callable[[], object]
 ) -> None:
-    """Serve the page until SIGINT or SIGTERM, which nothing delays: a plugin that is asked then is not waited for.
+    """Serve the page until SIGINT or SIGTERM. The end does not wait for the answer of a plugin.
 
     Args:
         listening: A listening socket. It is closed at the end.
@@ -95,7 +95,7 @@ class PageServer:
             return self._made
         if self._making is None or self._making.done():
             self._making = asyncio.create_task(threads.run(self._make, name="kdp-page"))
-        made = await asyncio.shield(self._making)  # a client that goes leaves the others their answer
+        made = await asyncio.shield(self._making)  # the other clients need the answer if this one goes
         if made is not self._made:
             self._made = made
             self._fresh_until = time.monotonic() + max(PAUSE, MAKING_SHARE * made.seconds)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kdp.cluster.nodes import taint_removal
-from kdp.deviceplugin.status import ResourceStatus
-from kdp.operations.cluster_reporter import missing
+from kdp.cluster.startup_taint import missing
 
 KEY = "example.com/starting"
 MINE = {"key": KEY, "effect": "NoSchedule"}
@@ -45,10 +44,6 @@ def test_taints_that_were_changed_meanwhile_refuse_the_patch() -> None:
 
 
 def test_resources_that_the_node_does_not_offer_yet_are_missing() -> None:
-    def status(name: str, healthy: int) -> ResourceStatus:
-        return ResourceStatus(resource=name, state="connected", reason=None, devices=2, healthy=healthy)
-
-    resources = {name: status(name, healthy) for name, healthy in {"a/a": 1, "a/b": 1, "a/c": 1, "a/none": 0}.items()}
     node = {"status": {"allocatable": {"a/a": "1", "a/b": "0", "cpu": "4"}}}
-    assert missing(node, resources) == ("a/b", "a/c")
-    assert missing({}, {"a/none": resources["a/none"]}) == ()
+    assert missing(node, ["a/a", "a/b", "a/c"]) == ("a/b", "a/c")
+    assert missing({}, []) == ()

@@ -9,8 +9,8 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final, final
 
-from ..storage import files, reading
-from ..storage.documents import parse_json
+from . import files, reading
+from .documents import parse_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from typing_extensions import override
 
-from kdp.operations.eviction import (
+from kdp.cluster.eviction import (
     FIRST_PAUSE,
     FRESH,
     HOUR,

@@ -1,6 +1,6 @@
-"""`Evictor`: does what an `EvictionPlanner` decides: asks the API server, the kubelet, and the Eviction API.
+"""`Evictor`: carries out the decisions of an `EvictionPlanner` with the Eviction API, and describes pods and the Node.
 
-`EvictionRecord` keeps when it has evicted pods.
+`EvictionRecord` keeps the times of evictions.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import anyio
 
-from ..cluster.api import ApiError, OddAnswerError
-from ..cluster.nodes import is_ready, part
 from ..concurrency import threads
 from ..concurrency.counts import Tally
 from ..errors import printable, sentence
+from ..storage.kept_list import KeptList
 from . import eviction
+from .api import ApiError, OddAnswerError
 from .eviction import HOUR, Description, EvictionFacts, EvictionPlanner, Outcome, PodName, Say
-from .kept_list import KeptList
+from .nodes import is_ready, part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ..cluster.api import NodeApi, Object
-    from ..deviceplugin.manager import PluginManager
+    from .api import NodeApi, Object
     from .eviction import Device, EvictionPolicy
 
 logger = logging.getLogger(__name__)
@@ -107,18 +106,26 @@ class Evictor:
         """A device is healthy again."""
         self._planner.recovered(device)
 
-    async def run(self, api: NodeApi, manager: PluginManager) -> NoReturn:
-        """Look, decide, and act, until cancelled."""
+    async def run(
+        self, api: NodeApi, facts: Callable[[], EvictionFacts], want_holders: Callable[[], object]
+    ) -> NoReturn:
+        """Look, decide, and act, until cancelled.
+
+        Args:
+            api: The API server.
+            facts: Returns the failed devices and their holders as they are now.
+            want_holders: Makes the plugin ask the kubelet for the holders soon.
+        """
         await self._remember()
         while True:
-            self._planner.observe(facts_of(manager), time.monotonic())
+            self._planner.observe(facts(), time.monotonic())
             is_busy = False
             for command in self._planner.step(time.monotonic()):
                 match command:
                     case Say():
                         self._say(command)
                     case eviction.AskHolders():
-                        manager.want_holders()
+                        want_holders()
                         is_busy = True
                     case eviction.Describe(pod):
                         await self._describe(api, pod)
@@ -184,25 +191,6 @@ class Evictor:
             logger.log(level, "pod %s: %s", name, shown, extra={"pod": name})
         if say.reason != "NotEvicted":  # which only explains why nothing happens
             self._tell(say)
-
-
-def facts_of(manager: PluginManager) -> EvictionFacts:
-    """Return what is known of a process's devices and of who holds them."""
-    failed: dict[Device, str] = {}
-    holders: dict[Device, PodName] = {}
-    connected: set[str] = set()
-    for name, status in manager.status().resources.items():
-        if status.state == "connected" and status.kubelet is None:
-            connected.add(name)
-        failures = manager.failures(name)
-        if not failures:
-            continue
-        failed |= {(name, device_id): why for device_id, why in failures.items()}
-        for device_id, (holder, *_) in (manager.holders(name) or {}).items():  # of two pods one after the other
-            holders[name, device_id] = PodName(holder.namespace, holder.pod)
-    return EvictionFacts(
-        failed=failed, connected=frozenset(connected), holders=holders, asked_at=manager.holders_asked_at
-    )
 
 
 def described(pod: Object, node: Object, name: str) -> Description:

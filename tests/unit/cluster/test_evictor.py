@@ -6,12 +6,12 @@ import time
 from typing import Any, cast
 
 import pytest
-from tests.unit.operations.test_eviction import facts
+from tests.unit.cluster.test_eviction import facts
 
 from kdp.cluster.api import ApiError, OddAnswerError
+from kdp.cluster.eviction import Description, EvictionPolicy, PodName, Say
+from kdp.cluster.evictor import RESULTS, Evictor, described, outcome_of
 from kdp.concurrency.counts import Tally
-from kdp.operations.eviction import Description, EvictionPolicy, PodName, Say
-from kdp.operations.evictor import RESULTS, Evictor, described, outcome_of
 
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 POD = PodName("ns", "p")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.unit.operations.test_eviction import facts
+from tests.unit.cluster.test_eviction import facts
 
 from kdp.cluster.api import ApiError
-from kdp.operations.eviction import (
+from kdp.cluster.eviction import (
     HOUR,
     Describe,
     Description,
@@ -21,8 +21,8 @@ from kdp.operations.eviction import (
     EvictionPolicy,
     PodName,
 )
-from kdp.operations.evictor import EvictionRecord, Evictor
-from kdp.operations.kept_list import VERSION, KeptList
+from kdp.cluster.evictor import EvictionRecord, Evictor
+from kdp.storage.kept_list import VERSION, KeptList
 
 
 def test_what_was_written_is_read_while_it_counts(tmp_path: Path) -> None:
