@@ -175,7 +175,7 @@ class Listener:
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._connections.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a health probe could not be answered", exc_info=error)
+            logger.error("an HTTP request could not be answered", exc_info=error)
 
     async def _converse(self, connection: _Connection) -> None:
         with contextlib.suppress(OSError, TimeoutError):

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 LOOP_DEADLINE = 1.0
 """Seconds within which the event loop must answer; the kubelet's own probes wait 1 s by default."""
 
-STATUS_DEADLINE = 2.0
+STATUS_DEADLINE = 1.5
 """The same for the status document: the event loop may wait for the kubelet's list of holders."""
 
 START_AGAIN = 1.0

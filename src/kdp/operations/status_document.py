@@ -406,6 +406,8 @@ class StatusDocument:
 
 _Read = Callable[[object], Any]
 
+_PLAIN: Final = {str, int, float, bool, Moment}
+
 
 def read(kind: type[_T], value: object) -> _T:
     """Return a part of the document from its JSON value.
@@ -419,18 +421,18 @@ def read(kind: type[_T], value: object) -> _T:
 
 def to_json(value: object) -> object:
     """Return a part of the document as a JSON value."""
-    if isinstance(value, tuple):
+    kind: Any = type(value)
+    if kind in _PLAIN or value is None:
+        return value
+    if kind is tuple:
         return [to_json(each) for each in cast("tuple[object, ...]", value)]
     if isinstance(value, Mapping):
-        return {key: to_json(each) for key, each in cast("Mapping[str, object]", value).items()}
-    if not attrs.has(type(value)):
-        return value
+        return dict(cast("Mapping[str, object]", value))
     found: dict[str, object] = {}
-    kind: Any = type(value)
-    for name, key, left_out in _keys(kind):
+    for name, key, left_out, is_nested in _keys(kind):
         held = getattr(value, name)
-        if held != left_out:
-            found[key] = to_json(held)
+        if held is not left_out and held != left_out:
+            found[key] = to_json(held) if is_nested else held
     return found
 
 
@@ -438,10 +440,17 @@ _NEVER: Final = object()
 
 
 @functools.cache
-def _keys(kind: type[Any]) -> tuple[tuple[str, str, object], ...]:
-    """Return each attribute's name, its key, and the value with which the JSON leaves it out."""
-    found = ((each.name, each.metadata) for each in attrs.fields(kind))
-    return tuple((name, notes.get("key", name), notes.get("left_out", _NEVER)) for name, notes in found)
+def _keys(kind: type[Any]) -> tuple[tuple[str, str, object, bool], ...]:
+    """Return each attribute's name, its key, the value that the JSON leaves out, and whether the value has parts."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (each.name, each.metadata.get("key", each.name), each.metadata.get("left_out", _NEVER), not _is_plain(hint))
+        for each, hint in ((each, hints[each.name]) for each in attrs.fields(kind))
+    )
+
+
+def _is_plain(hint: Any) -> bool:
+    return hint in _PLAIN or (get_args(hint)[1:] == (types.NoneType,) and get_args(hint)[0] in _PLAIN)
 
 
 @functools.cache

@@ -184,7 +184,7 @@ async def test_a_readiness_that_cannot_be_told_is_logged_and_the_next_one_answer
         with pytest.raises(OSError, match=r"closed connection|reset"):
             await asked(probes, "/readyz")
         assert (await asked(probes, "/readyz"))[0] == 200
-    assert "a health probe could not be answered" in caplog.text
+    assert "an HTTP request could not be answered" in caplog.text
 
 
 async def test_an_address_in_use_is_refused_with_a_sentence() -> None:

@@ -1,7 +1,7 @@
 """`PageServer`: answers the status page over HTTP while a command runs. asyncio only.
 
-`kdp.daemon.listener` bounds the cost of a client. All clients share one answer for `PAUSE` seconds, so the plugins are
-asked once in that time, however many browsers look.
+`kdp.daemon.listener` bounds the cost of a client. All clients share one answer for `PAUSE` seconds. So any number of
+browsers costs a plugin one question in that time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .view import AskedPlugin
 
 PAUSE: Final = 0.5
-"""Seconds for which one answer is that of all clients."""
+"""Seconds for which all clients get the same answer."""
 
 MAKING_SHARE: Final = 9
 """Lifetime of a page as a multiple of the processor time that it took. So a page takes a tenth of a processor."""
