@@ -1,7 +1,7 @@
 """`History`: the last events of a process, in bounded memory whatever happens and however often.
 
-Rooms that do something add to it, and a reader copies it; nobody is called. If there is no reader, there is no history:
-those rooms have None, and this module is not loaded. Use one from one loop.
+Rooms that do something add to it, and the status document has a copy. A process without a socket has no history,
+because no command can ask for it. Use one from one loop.
 
 * An event like one of the last `LOOK_BACK` is counted there and moves to the end, so that one pod that fails again and
   again leaves the others their places.

@@ -64,7 +64,7 @@ async def managing(
     Args:
         plan: The plan.
         counts: Where calls are counted; None: they are counted for nobody.
-        history: Takes what happens; None: nobody reads it.
+        history: Takes events. `None` if no command can ask for them.
         rejection: Returns why the configuration is not in force; None: it is.
         told: Where it is counted what a device plugin does in the cluster; None: nobody reads it.
     """

@@ -17,7 +17,7 @@ from ..supervision.supervisor import Deadlines
 from .counts import PluginCounts
 
 if TYPE_CHECKING:
-    from ..concurrency.history import History  # noqa: TC004 - late: few plugins pay for it
+    from ..concurrency.history import History  # noqa: TC004 - attrs reads no annotation
     from .cdi import CdiOptions  # noqa: TC004 - late: few plugins pay for it
 
 Route = Literal["kubelet", "watcher"]
@@ -86,7 +86,7 @@ class ManagerOptions:
         policy: Which devices to prefer, over every backend's own; ``none``: the kubelet chooses; None: as they say.
         release_policy: Whether a device is offered before it is scrubbed, over every backend's own; None: as they say.
         counts: Where is counted what happens; one manager may hand it to the next.
-        history: Takes what happens; None: nobody reads it.
+        history: Takes events. `None` if no command can ask for them.
         follows_pods: Whether the kubelet is asked every 30 s which pods hold devices, also if no backend needs it.
         measures: Whether the backends' ``measure`` is called.
         wants_labels: Whether the backends' ``labels`` is called.

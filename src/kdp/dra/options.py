@@ -18,7 +18,7 @@ from ..supervision.health import HealthChange
 from ..supervision.supervisor import Deadlines
 
 if TYPE_CHECKING:
-    from ..concurrency.history import History  # noqa: TC004 - late: few drivers pay for it
+    from ..concurrency.history import History  # noqa: TC004 - attrs reads no annotation
 
 CDI_DIRECTORY = Path("/var/run/cdi")
 
@@ -43,7 +43,7 @@ class BaseOptions:
         calls: Where the kubelet's calls are counted; one driver may hand it to the next.
         measures: Whether the backends' ``measure`` is called.
         wants_labels: Whether the backends' ``labels`` is called.
-        history: Takes what happens; None: nobody reads it.
+        history: Takes events. `None` if no command can ask for them.
     """
 
     api: ClusterApi

@@ -22,7 +22,7 @@ from kdp.cluster.eviction import (
     PodName,
 )
 from kdp.cluster.evictor import EvictionRecord, Evictor
-from kdp.storage.kept_list import VERSION, KeptList
+from kdp.storage.kept_list import VERSION
 
 
 def test_what_was_written_is_read_while_it_counts(tmp_path: Path) -> None:
@@ -51,16 +51,6 @@ def test_a_disk_that_cannot_be_written_is_said_one_time(tmp_path: Path, caplog: 
     record.write([2.0])
     assert len(caplog.records) == 1
     assert "a restart begins a new hour for --evict-limit" in caplog.text
-
-
-def test_a_list_that_could_not_be_kept_says_so_to_its_writer(tmp_path: Path) -> None:
-    """Nobody tried again: what Events had told was lost with the next restart."""
-    (tmp_path / "file").touch()
-    kept = KeptList(tmp_path / "file/told.json", "failed", "x")
-    assert not kept.write([["example.com/w", "w0"]])
-    (tmp_path / "file").unlink()
-    assert kept.write([["example.com/w", "w0"]])
-    assert kept.read() == [["example.com/w", "w0"]]
 
 
 def test_the_next_process_keeps_to_the_limit() -> None:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _CLEAR = "\x1b[H\x1b[2J"
 
 LOOPBACK: Final = "127.0.0.1"
+
+PAGE_PORT: Final = 8090
+"""Port of the page. A plugin's container has the probes at 8080."""
+
 _SHOWN: Final = 200
 
 
@@ -46,10 +50,10 @@ _SHOWN: Final = 200
 @click.option(
     "--serve",
     is_flag=False,
-    flag_value=f"{LOOPBACK}:8080",
+    flag_value=f"{LOOPBACK}:{PAGE_PORT}",
     metavar="[ADDRESS]",
     help="Serve a page that refreshes itself, until interrupted. Anyone who can connect sees pods' names. Without an "
-    f"address at {LOOPBACK}:8080; without a host only on this machine.",
+    f"address at {LOOPBACK}:{PAGE_PORT}; without a host only on this machine.",
 )
 @format_option("text", "json", "html", help="Text for people, JSON for programs, or a page as one HTML file.")
 @click.pass_context
@@ -123,7 +127,7 @@ def page_address(text: str) -> Address:
         found = read_address(text)
     except Unacceptable:
         raise ConfigurationError(
-            f"--serve {printable(text, _SHOWN)!r}: must be ADDRESS:PORT or :PORT; for example '{LOOPBACK}:8080'"
+            f"--serve {printable(text, _SHOWN)!r}: must be ADDRESS:PORT or :PORT; for example '{LOOPBACK}:{PAGE_PORT}'"
         ) from None
     return found if found.host else Address(LOOPBACK, found.port)
 
