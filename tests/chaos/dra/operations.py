@@ -24,7 +24,7 @@ def _wishes(world: DraWorld, most: int) -> list[dict[str, tuple[str, ...]]]:
     found: list[dict[str, tuple[str, ...]]] = []
     for _ in range(world.rng.randint(1, most)):
         claim: dict[str, tuple[str, ...]] = {}
-        for request in ("r0", "r1")[: world.rng.choice([1, 1, 2])]:
+        for request in ("r0", "r1")[: world.rng.choice([1, 2])]:
             count = world.rng.choice([1, 1, 2])
             if len(free) >= count:
                 claim[request] = tuple(free.pop() for _ in range(count))
@@ -280,9 +280,11 @@ async def release_fails(world: DraWorld) -> None:
     """`released` fails beside an Unprepare, and the scheduler gives the devices to another claim at once."""
     if not world.waiting:
         return
-    world.command(f"released{_for(world)}={world.rng.choice(['raise', 'hang', '1.5'])}")
-    pod = world.rng.choice(world.waiting)
-    wanted = [world.judge.lives[world.claim_of(name)].wanted for name in pod.claims]
+    which = _for(world)
+    world.command(f"released{which}={world.rng.choice(['raise', 'raise', 'hang', '1.5'])}")
+    both = [pod for pod in world.waiting if any("r1" in world.life_of(name).wanted for name in pod.claims)]
+    pod = world.rng.choice(both if which and both else world.waiting)
+    wanted = [world.life_of(name).wanted for name in pod.claims]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.stop_pod, pod)
         await anyio.sleep(world.rng.uniform(0.3, 1.5))
@@ -417,7 +419,7 @@ WEIGHTS: Final[dict[Operation, int]] = {
     prepare_anew_without_api: 3,
     update: 4,
     update_amid_releases: 3,
-    release_fails: 4,
+    release_fails: 6,
     bad_disk: 4,
     slow_disk: 1,
     kill_at_a_step: 4,

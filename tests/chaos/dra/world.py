@@ -33,7 +33,7 @@ from kdp_testkit.dra.store import KINDS
 
 from .driver import DRIVER, link_of
 from .files import DriverFiles, damage
-from .judge import RELEASE_SECONDS, DraJudge
+from .judge import RELEASE_SECONDS, DraJudge, Life
 
 NODE = "node0"
 CALL_SECONDS = 20.0
@@ -275,6 +275,10 @@ class DraWorld(Node):
     def claim_of(self, name: str) -> str:
         """Return a claim's UID."""
         return next(uid for uid, life in self.judge.lives.items() if life.name == name and " " not in uid)
+
+    def life_of(self, name: str) -> Life:
+        """Return what was seen of a claim."""
+        return self.judge.lives[self.claim_of(name)]
 
     def forget_claims(self, pod: DraPod) -> None:
         """Delete the claims of a pod in the API."""
