@@ -148,6 +148,7 @@ class Judge(ProcessJudge):
         self._unsaved: set[str] = set()
         self._excused: dict[str, set[str]] = {}
         self._intended: dict[str, set[str]] = {}
+        self._former_names: dict[str, str] = {}
         self._emptied: set[str] = set()
         self._repeated: set[str] = set()
         self._given: dict[str, Container] = {}
@@ -256,13 +257,13 @@ class Judge(ProcessJudge):
                     self._released_in[number] = self.deaths
 
     def _former(self, device: str, node: str) -> str:
-        """Return the name of a device in an excused allocation: its own, or that of the device that had its node."""
+        """Return a device's name in an excused allocation or an intent: its own, or the earlier name of its node."""
         if any(device in devices for devices in (*self._excused.values(), *self._intended.values())):
             return device
         others = (
             devices for number, devices in self._excused.items() if node in self._allocated.get(number, ((), ()))[1]
         )
-        return next((min(devices) for devices in others if devices), device)
+        return next((min(devices) for devices in others if devices), self._former_names.get(node, device))
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
@@ -405,9 +406,14 @@ class Judge(ProcessJudge):
         """A process has ended, and these allocations are on the disk."""
         self._unsaved.difference_update(number for number in numbers if number is not None)
 
-    def intended(self, intents: Mapping[str, Collection[str]]) -> None:
-        """A process has ended, and the disk has the devices of these Allocates without a state, by UID."""
+    def intended(self, intents: Mapping[str, Collection[str]], nodes: Mapping[str, str] | None = None) -> None:
+        """A process has ended, and the disk has the devices of these Allocates without a state, by UID.
+
+        ``nodes``: the node of each toy now.
+        """
         self._intended |= {uid: {base_id(device) for device in ids} for uid, ids in intents.items()}
+        names = {device for devices in self._intended.values() for device in devices}
+        self._former_names |= {node: device for device, node in (nodes or {}).items() if device in names}
 
     def saved(self, numbers: Mapping[str | None, int | None], *, listed: Collection[str]) -> None:
         """A peace has seen these allocations on the disk, each with the calls of its state.

@@ -122,6 +122,15 @@ def test_an_allocate_that_was_cut_off_may_be_released_without_a_state_while_the_
     assert [text[:6] for text in judge.violations] == ["rule 3"]
 
 
+def test_a_card_that_was_renamed_after_an_allocate_was_cut_off_is_released_by_its_new_name() -> None:
+    judge = Judge()
+    judge.intended({"uid": ["toy0", "toy1"]}, {"toy0": "/dev/toy0", "toy1": "/dev/toy1", "toy2": "/dev/toy2"})
+    judge.released(None, ["moved0", "toy1"], ["/dev/toy0", "/dev/toy1"])
+    assert judge.violations == []
+    judge.released(None, ["moved2"], ["/dev/toy2"])
+    assert [text[:6] for text in judge.violations] == ["rule 3"]
+
+
 def test_a_release_of_a_device_that_another_pod_may_have_is_not_due() -> None:
     judge = Judge()
     _given(judge, "first", "toy0")

@@ -232,7 +232,7 @@ class World(Node):
     def _could_not_save(self, *, by_force: bool) -> bool:
         if saved := self._on_disk():
             self.judge.survived([number for _, number, _ in saved.entries.values()])
-            self.judge.intended(saved.intents)
+            self.judge.intended(saved.intents, {name: node_of(card) for name, card in self.cards.items()})
         return super()._could_not_save(by_force=by_force)
 
     def _on_disk(self) -> Saved | None:
